@@ -1,0 +1,69 @@
+# A thin front of meson and ninja; the steps of `make check` are in tests/run.
+
+BUILD ?= build
+PREFIX ?= /usr/local
+DESTDIR ?=
+MESON ?= meson
+NINJA ?= ninja
+
+all: $(BUILD)/build.ninja
+	@$(NINJA) -C $(BUILD)
+
+$(BUILD)/build.ninja:
+	$(MESON) setup $(BUILD)
+
+demo:
+	@tools/setup build
+	@$(MAKE) --no-print-directory all
+	@examples/demo.sh
+
+check:
+	@tools/setup test
+	@tests/run
+
+quick:
+	@tools/setup test
+	@tests/run quick
+
+asan:
+	@tools/setup test
+	@tests/run asan
+
+fuzz:
+	@tools/setup test
+	@tests/run fuzz
+
+fresh:
+	@tests/fresh
+
+bench:
+	@tools/setup bench
+	@$(MAKE) --no-print-directory all
+	bench/start
+	bench/overhead
+
+install: all
+	$(MESON) configure $(BUILD) --prefix $(abspath $(PREFIX))
+	DESTDIR=$(if $(DESTDIR),$(abspath $(DESTDIR))) $(MESON) install -C $(BUILD)
+
+format:
+	@tools/setup format
+	git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean:
+	rm -rf $(BUILD) build-asan build-fuzz
+
+help:
+	@echo 'make            build; the program is then at $(BUILD)/cellblock'
+	@echo 'make demo       install the packages that building needs, build, and show what a cell stops'
+	@echo 'make check      install the packages that testing needs, build, and run every test'
+	@echo 'make quick      the unit tests and a part of the system tests, in less than two minutes'
+	@echo 'make asan       build with address and undefined-behaviour sanitizers, and run the tests on that'
+	@echo 'make fuzz       fuzz the policy parser for a bounded time (FUZZ_SECONDS, 30 unless set)'
+	@echo 'make bench      start time and overhead against bare and bubblewrap, as ratios'
+	@echo 'make fresh      `make demo` and `make check` in a clean Debian 12, from a clone of HEAD (needs root)'
+	@echo 'make install    into PREFIX ($(PREFIX)), below DESTDIR if that is set'
+	@echo 'make format     clang-format over the C sources'
+	@echo 'make clean      remove the build directories'
+
+.PHONY: all demo check quick asan fuzz fresh bench install format clean help
