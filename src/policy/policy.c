@@ -1,0 +1,211 @@
+/* The public functions that make policies: load, add, tighten, free; and the deep copy. */
+#include "policy/policy.h"
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "policy/compose.h"
+#include "policy/jsonc.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static void policy_cleanup(cellblock_policy **policy)
+{
+    cellblock_policy_free(*policy);
+}
+#define cb_autopolicy __attribute__((cleanup(policy_cleanup)))
+
+static cellblock_policy *policy_with_layer(void)
+{
+    cb_autopolicy cellblock_policy *policy = calloc(1, sizeof *policy);
+    if (!policy || !cb_array_push(&policy->layers, &policy->count))
+        return NULL;
+    return cb_steal(policy);
+}
+
+int cellblock_policy_new(cellblock_policy **policy, cellblock_error **error)
+{
+    cb_autopolicy cellblock_policy *made = policy_with_layer();
+    if (!made)
+        return cb_fail_memory(error);
+    if (cb_layer_add_profile(&made->layers[0], "base", cb_profile_text, error) < 0)
+        return -1;
+    *policy = cb_steal(made);
+    return 0;
+}
+
+int cellblock_policy_load_text(const char *text, size_t length, const char *name, cellblock_policy **policy,
+                               cellblock_error **error)
+{
+    cb_autopolicy cellblock_policy *made = policy_with_layer();
+    if (!made)
+        return cb_fail_memory(error);
+    if (cb_layer_add(&made->layers[0], text, length, name, CB_COMPOSE_IMPLICIT_BASE, cb_profile_text, error) < 0)
+        return -1;
+    *policy = cb_steal(made);
+    return 0;
+}
+
+/* Reads until the end, or until more than a policy may have. */
+static int read_all(int fd, const char *shown, char *text, size_t room, size_t *length, cellblock_error **error)
+{
+    *length = 0;
+    while (*length < room) {
+        ssize_t got = read(fd, text + *length, room - *length);
+        if (got == 0)
+            return 0;
+        if (got > 0)
+            *length += (size_t)got;
+        else if (errno != EINTR)
+            return cb_fail_errno(error, "can't read the policy %s", shown);
+    }
+    return 0;
+}
+
+int cellblock_policy_load_file(const char *path, cellblock_policy **policy, cellblock_error **error)
+{
+    cb_autofree char *shown = cb_printable(path, strlen(path));
+    if (!shown)
+        return cb_fail_memory(error);
+    /* O_NONBLOCK: opening a FIFO that somebody planted must not hang. */
+    cb_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    struct stat status;
+    if (fd < 0 || fstat(fd, &status) < 0)
+        return cb_fail_errno(error, "can't open the policy %s", shown);
+    if (!S_ISREG(status.st_mode))
+        return cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "the policy %s is not a regular file", shown);
+    size_t room = CB_JSONC_MAX_LENGTH + 1, length;
+    if (status.st_size >= 0 && (size_t)status.st_size < CB_JSONC_MAX_LENGTH)
+        room = (size_t)status.st_size + 1;
+    cb_autofree char *text = malloc(room);
+    if (!text)
+        return cb_fail_memory(error);
+    if (read_all(fd, shown, text, room, &length, error) < 0)
+        return -1;
+    if (length == room && room <= CB_JSONC_MAX_LENGTH)
+        return cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "the policy %s grew while it was read", shown);
+    return cellblock_policy_load_text(text, length, path, policy, error);
+}
+
+int cellblock_policy_add_text(cellblock_policy *policy, const char *text, size_t length, const char *name,
+                              cellblock_error **error)
+{
+    return cb_layer_add(&policy->layers[0], text, length, name, CB_COMPOSE_NO_BASE, cb_profile_text, error);
+}
+
+/* ---- Tightening ---- */
+
+/* What only the first layer can say, because no answer would be stricter. Built-in profiles may carry such entries for
+ * use as a first layer; in a further one they say nothing. */
+static int check_tightening(const cellblock_policy *policy, const struct cb_document *document, cellblock_error **error)
+{
+    if (!document->text)
+        return 0;
+    const char *what = NULL;
+    const struct cb_origin *origin = NULL;
+    if (document->env_set.count > 0) {
+        what = "sets variables (env.set)";
+        origin = &document->env_set.items[0].origin;
+    } else if (document->syscall_allow.count > 0) {
+        what = "allows system calls (syscalls.allow)";
+        origin = &document->syscall_allow.items[0].origin;
+    } else if (document->workspace_path && strcmp(document->workspace_path, cb_decide_workspace_path(policy)) != 0) {
+        what = "names another workspace (workspace.path)";
+        origin = &document->workspace_origin;
+    }
+    if (!what)
+        return 0;
+    return cb_fail(error, CELLBLOCK_ERROR_POLICY, 0,
+                   "%s:%d:%d: this policy %s, but it is used to tighten another one, "
+                   "and so it can only take away",
+                   origin->document, origin->line, origin->column, what);
+}
+
+static int check_isolation(const cellblock_policy *policy, const struct cb_document *document, cellblock_error **error)
+{
+    enum cb_isolation demanded = cb_decide_isolation(policy);
+    if (!document->isolation_given || document->isolation == CB_ISOLATION_AUTO || demanded == CB_ISOLATION_AUTO ||
+        demanded == document->isolation)
+        return 0;
+    return cb_fail(error, CELLBLOCK_ERROR_POLICY, 0,
+                   "%s:%d:%d: this policy demands the isolation \"%s\", another one "
+                   "demands \"%s\"",
+                   document->isolation_origin.document, document->isolation_origin.line,
+                   document->isolation_origin.column, cb_isolation_word(document->isolation),
+                   cb_isolation_word(demanded));
+}
+
+/* Copies the documents that count as opinions. */
+static int copy_opinions(const struct cb_layer *from, struct cb_layer *to, cellblock_error **error)
+{
+    for (size_t i = 0; i < from->count; i++) {
+        if (from->documents[i]->implicit)
+            continue;
+        struct cb_document *copy;
+        if (cb_document_copy(from->documents[i], &copy, error) < 0)
+            return -1;
+        struct cb_document **slot = cb_array_push(&to->documents, &to->count);
+        if (!slot) {
+            cb_document_free(copy);
+            return cb_fail_memory(error);
+        }
+        *slot = copy;
+    }
+    return 0;
+}
+
+int cellblock_policy_tighten(cellblock_policy *policy, const cellblock_policy *other, cellblock_error **error)
+{
+    for (size_t i = 0; i < other->count; i++)
+        for (size_t j = 0; j < other->layers[i].count; j++) {
+            const struct cb_document *document = other->layers[i].documents[j];
+            if (!document->implicit &&
+                (check_tightening(policy, document, error) < 0 || check_isolation(policy, document, error) < 0))
+                return -1;
+        }
+    size_t before = policy->count, wanted = other->count;
+    for (size_t i = 0; i < wanted; i++) {
+        struct cb_layer *layer = cb_array_push(&policy->layers, &policy->count);
+        if (layer && copy_opinions(&other->layers[i], layer, error) == 0)
+            continue;
+        while (policy->count > before)
+            cb_layer_free(&policy->layers[--policy->count]);
+        return layer ? -1 : cb_fail_memory(error);
+    }
+    return 0;
+}
+
+int cb_policy_copy(const cellblock_policy *policy, cellblock_policy **copy, cellblock_error **error)
+{
+    cb_autopolicy cellblock_policy *made = calloc(1, sizeof *made);
+    if (!made)
+        return cb_fail_memory(error);
+    for (size_t i = 0; i < policy->count; i++) {
+        const struct cb_layer *from = &policy->layers[i];
+        struct cb_layer *to = cb_array_push(&made->layers, &made->count);
+        if (!to)
+            return cb_fail_memory(error);
+        for (size_t j = 0; j < from->count; j++) {
+            struct cb_document **slot = cb_array_push(&to->documents, &to->count);
+            if (!slot)
+                return cb_fail_memory(error);
+            if (cb_document_copy(from->documents[j], slot, error) < 0)
+                return -1;
+        }
+    }
+    *copy = cb_steal(made);
+    return 0;
+}
+
+void cellblock_policy_free(cellblock_policy *policy)
+{
+    if (!policy)
+        return;
+    for (size_t i = 0; i < policy->count; i++)
+        cb_layer_free(&policy->layers[i]);
+    free(policy->layers);
+    free(policy);
+}

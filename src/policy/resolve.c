@@ -1,0 +1,501 @@
+/* See resolve.h. Runs in the supervisor, with the caller's privileges, before any process of the cell exists.
+ *
+ * Order: the workspace first (it is where an earlier run may have laid traps), then every rule, then the programs,
+ * then one pass that asks cb_decide_file about every path that a rule names, and keeps those where the answer differs
+ * from the answer for the directory around it. Three rules about symbolic links:
+ *   - outside writable places they are followed, once, here;
+ *   - inside the workspace they are never followed for a grant;
+ *   - a restriction that meets one in the workspace holds for the name and for what the link leads to. */
+#include "policy/resolve.h"
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/missing.h"
+#include "base/text.h"
+#include "policy/programs.h"
+#include "policy/walk.h"
+#include "policy/workspace.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct resolver {
+    const struct cb_context *context;
+    struct cb_resolved *out;
+    struct cb_document *added;    /* rules of our own making, on top of the first layer */
+    int workspace_fd;             /* -1 for a scratch workspace */
+    struct cb_place *seen;        /* one for each rule that found its object; `access` is not decided yet */
+    size_t seen_count;
+};
+
+static void place_clear(struct cb_place *place)
+{
+    free(place->path);
+    cb_close_cleanup(&place->fd);
+}
+
+void cb_resolved_free(struct cb_resolved *resolved)
+{
+    if (!resolved)
+        return;
+    for (size_t i = 0; i < resolved->place_count; i++)
+        place_clear(&resolved->places[i]);
+    for (size_t i = 0; i < resolved->link_count; i++) {
+        free(resolved->links[i].path);
+        free(resolved->links[i].target);
+    }
+    for (size_t i = 0; i < resolved->absent_count; i++)
+        free(resolved->absents[i].path);
+    free(resolved->places);
+    free(resolved->links);
+    free(resolved->absents);
+    free(resolved->workspace);
+    cellblock_policy_free(resolved->policy);
+    free(resolved);
+}
+
+static void resolver_end(struct resolver *resolver)
+{
+    for (size_t i = 0; i < resolver->seen_count; i++)
+        place_clear(&resolver->seen[i]);
+    free(resolver->seen);
+    cb_close_cleanup(&resolver->workspace_fd);
+    cb_resolved_free(resolver->out);
+}
+
+/* "~", "~/x" and relative paths made absolute. */
+static char *spell_out(const struct cb_context *context, const char *path, const char *base, cellblock_error **error)
+{
+    if (path[0] == '~') {
+        if (!context->home) {
+            cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "%s: there is no home directory (HOME is not set)", path);
+            return NULL;
+        }
+        base = context->home;
+        path++;
+    } else if (path[0] == '/') {
+        base = "";
+    }
+    char *made = cb_format("%s/%s", base, path);
+    if (!made)
+        cb_fail_memory(error);
+    else
+        cb_path_clean(made);
+    return made;
+}
+
+static int add_link(struct resolver *resolver, const struct cb_link *link, cellblock_error **error)
+{
+    struct cb_resolved *out = resolver->out;
+    for (size_t i = 0; i < out->link_count; i++)
+        if (strcmp(out->links[i].path, link->path) == 0)
+            return 0;
+    struct cb_link *copy = cb_array_push(&out->links, &out->link_count);
+    if (!copy || !(copy->path = strdup(link->path)) || !(copy->target = strdup(link->target)))
+        return cb_fail_memory(error);
+    return 0;
+}
+
+static int add_rule(struct resolver *resolver, const char *path, enum cb_access access, const char *why,
+                    const char *origin, cellblock_error **error)
+{
+    struct cb_document *document = resolver->added;
+    struct cb_file_rule *rule = cb_array_push(&document->files, &document->file_count);
+    if (!rule || !(rule->path = strdup(path)) || !(rule->real = strdup(path)) || !(rule->why = strdup(why)))
+        return cb_fail_memory(error);
+    rule->access = access;
+    rule->origin.document = origin;
+    document->files_given = true;
+    return 0;
+}
+
+/* Notes the object that a path stands for. Rules are looked up again by path once all are known: the array of the
+ * document that we add to may still move. */
+static int add_seen(struct resolver *resolver, const char *path, int fd, cellblock_error **error)
+{
+    cb_autofd int owned = fd;
+    struct stat found;
+    if (fstat(owned, &found) < 0)
+        return cb_fail_errno(error, "looking at %s", path);
+    struct cb_place *place = cb_array_push(&resolver->seen, &resolver->seen_count);
+    if (!place)
+        return cb_fail_memory(error);
+    place->fd = cb_steal_fd(&owned);
+    place->device = found.st_dev;
+    place->inode = found.st_ino;
+    place->directory = S_ISDIR(found.st_mode);
+    place->path = strdup(path);
+    return place->path ? 0 : cb_fail_memory(error);
+}
+
+static int add_absent(struct resolver *resolver, const char *path, const struct cb_file_rule *rule,
+                      cellblock_error **error)
+{
+    struct cb_resolved *out = resolver->out;
+    struct cb_absent *absent = cb_array_push(&out->absents, &out->absent_count);
+    if (!absent || !(absent->path = strdup(path)))
+        return cb_fail_memory(error);
+    absent->directory_only = rule->directory_only;
+    absent->rule = rule;
+    return 0;
+}
+
+/* ---- The workspace ---- */
+
+static int resolve_workspace(struct resolver *resolver, cellblock_error **error)
+{
+    const cellblock_policy *policy = resolver->out->policy;
+    const char *written = cb_decide_workspace_path(policy);
+    bool on_purpose = written[0] == '/' || written[0] == '~';
+    cb_autofree char *path = spell_out(resolver->context, written, resolver->context->directory, error);
+    if (!path)
+        return -1;
+    cb_autowalk struct cb_walk walk = CB_WALK_INIT;
+    int missing;
+    if (cb_walk_path(path, &walk, &missing, error) < 0)
+        return -1;
+    resolver->out->scratch = cb_decide_workspace_mode(policy) == CB_WORKSPACE_SCRATCH;
+    if (walk.fd < 0) {
+        cb_fail(error, CELLBLOCK_ERROR_USAGE, missing, "workspace %s", path);
+        return cb_error_hint(error, "make the directory first, or name another with --workspace");
+    }
+    if (!S_ISDIR(walk.mode))
+        return cb_fail(error, CELLBLOCK_ERROR_USAGE, ENOTDIR, "workspace %s", path);
+    if (cb_workspace_check(walk.path, resolver->context->home, on_purpose, error) < 0)
+        return -1;
+    for (size_t i = 0; i < walk.link_count; i++)
+        if (add_link(resolver, &walk.links[i], error) < 0)
+            return -1;
+    resolver->out->workspace = cb_steal(walk.path);
+    resolver->workspace_fd = fcntl(walk.fd, F_DUPFD_CLOEXEC, 3);
+    if (resolver->workspace_fd < 0)
+        return cb_fail_errno(error, "keeping workspace %s", resolver->out->workspace);
+    if (add_rule(resolver, resolver->out->workspace, CB_ACCESS_WRITE, "the workspace", "workspace", error) < 0)
+        return -1;
+    return add_seen(resolver, resolver->out->workspace, cb_steal_fd(&walk.fd), error);
+}
+
+/* ---- Rules ---- */
+
+static int open_in_workspace(const struct resolver *resolver, const char *relative, uint64_t resolve)
+{
+    struct cb_open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | resolve};
+    return cb_sys_openat2(resolver->workspace_fd, relative, &how);
+}
+
+/* `.git/hooks` where `.git` is a file: that file must stay as it is. */
+static int protect_file_on_the_way(struct resolver *resolver, const char *relative, cellblock_error **error)
+{
+    cb_autofree char *prefix = strdup(relative);
+    if (!prefix)
+        return cb_fail_memory(error);
+    for (char *slash = strrchr(prefix, '/'); slash; slash = strrchr(prefix, '/')) {
+        *slash = '\0';
+        cb_autofd int fd = open_in_workspace(resolver, prefix, RESOLVE_NO_SYMLINKS);
+        if (fd < 0)
+            continue;
+        cb_autofree char *path = cb_format("%s/%s", resolver->out->workspace, prefix);
+        if (!path)
+            return cb_fail_memory(error);
+        if (add_rule(resolver, path, CB_ACCESS_READ, "stands where a protected directory would be", "workspace",
+                     error) < 0)
+            return -1;
+        return add_seen(resolver, path, cb_steal_fd(&fd), error);
+    }
+    return 0;
+}
+
+/* `.git/hooks` where `.git` is a link to somewhere else in the workspace: that place is protected too. */
+static int protect_behind_link(struct resolver *resolver, const char *relative, enum cb_access access,
+                               cellblock_error **error)
+{
+    cb_autofd int fd = open_in_workspace(resolver, relative, 0);
+    if (fd < 0)
+        return 0; /* leads out of the workspace, or nowhere: nothing of it is in the cell */
+    char magic[64], path[PATH_MAX];
+    snprintf(magic, sizeof magic, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(magic, path, sizeof path - 1);
+    if (length < 0)
+        return cb_fail_errno(error, "finding where %s leads", relative);
+    path[length] = '\0';
+    if (!cb_path_within(path, resolver->out->workspace))
+        return cb_fail(error, CELLBLOCK_ERROR_SYSTEM, 0, "%s in the workspace moved while it was looked at", relative);
+    if (add_rule(resolver, path, access, "a protected path leads here by a symbolic link", "workspace", error) < 0)
+        return -1;
+    return add_seen(resolver, path, cb_steal_fd(&fd), error);
+}
+
+static int rule_missing(struct cb_file_rule *rule, const char *path, int missing, cellblock_error **error)
+{
+    if (rule->optional || rule->only_present || rule->access == CB_ACCESS_NONE) {
+        /* Hiding what is not there (or what the caller can't reach either) needs no mount, but the decision stands. */
+        if (rule->access == CB_ACCESS_NONE && !(rule->real = strdup(path)))
+            return cb_fail_memory(error);
+        return 0;
+    }
+    cb_fail(error, CELLBLOCK_ERROR_POLICY, missing, "%s:%d: can't grant %s access to %s", rule->origin.document,
+            rule->origin.line, cb_access_word(rule->access), path);
+    return cb_error_hint(error, "make it first, or mark the rule \"optional\": true");
+}
+
+static int resolve_in_workspace(struct resolver *resolver, struct cb_file_rule *rule, const char *path,
+                                cellblock_error **error)
+{
+    bool scratch = resolver->out->scratch;
+    if (scratch && (rule->access != CB_ACCESS_READ || cb_has_prefix(rule->origin.document, "profile ")))
+        return 0; /* it starts empty and is thrown away: nothing to protect, everything writable */
+    const char *relative = path + strlen(resolver->out->workspace);
+    relative += *relative == '/';
+    cb_autofd int fd = open_in_workspace(resolver, *relative ? relative : ".", RESOLVE_NO_SYMLINKS);
+    int failed = fd < 0 ? errno : 0;
+    if (failed == ELOOP || failed == EXDEV) {
+        if (rule->access == CB_ACCESS_WRITE) {
+            cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "%s leads through a symbolic link inside the workspace, which code "
+                    "in the cell could have planted", rule->path);
+            return cb_error_hint(error, "name the place that the link leads to");
+        }
+        if (protect_behind_link(resolver, relative, rule->access, error) < 0)
+            return -1;
+    } else if (failed == ENOTDIR) {
+        return protect_file_on_the_way(resolver, relative, error);
+    } else if (failed && failed != ENOENT) {
+        return cb_fail(error, CELLBLOCK_ERROR_SYSTEM, failed, "looking at %s in the workspace", rule->path);
+    }
+    if (failed && scratch)
+        return rule_missing(rule, path, failed, error);
+    if (failed && rule->only_present)
+        return 0;
+    if (failed && rule->access == CB_ACCESS_WRITE && !rule->optional)
+        return cb_fail(error, CELLBLOCK_ERROR_POLICY, failed, "%s", rule->path);
+    rule->real = strdup(path);
+    if (!rule->real)
+        return cb_fail_memory(error);
+    return failed ? 0 : add_seen(resolver, path, cb_steal_fd(&fd), error);
+}
+
+static int resolve_rule(struct resolver *resolver, struct cb_file_rule *rule, cellblock_error **error)
+{
+    if (rule->real)
+        return 0;
+    cb_autofree char *path = spell_out(resolver->context, rule->path, resolver->out->workspace, error);
+    if (!path)
+        return -1;
+    if (cb_path_within(path, resolver->out->workspace))
+        return resolve_in_workspace(resolver, rule, path, error);
+    cb_autowalk struct cb_walk walk = CB_WALK_INIT;
+    int missing;
+    if (cb_walk_path(path, &walk, &missing, error) < 0)
+        return -1;
+    for (size_t i = 0; i < walk.link_count; i++) {
+        if (cb_path_within(walk.links[i].path, resolver->out->workspace)) {
+            cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "%s leads through the symbolic link %s inside the workspace, which "
+                    "code in the cell could have planted", path, walk.links[i].path);
+            return cb_error_hint(error, "name the place that the link leads to: %s", walk.path);
+        }
+        if (walk.fd >= 0 && rule->access != CB_ACCESS_NONE && add_link(resolver, &walk.links[i], error) < 0)
+            return -1;
+    }
+    if (walk.fd < 0)
+        return rule_missing(rule, path, missing, error);
+    if (strcmp(walk.path, "/") == 0)
+        return cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "%s:%d: a rule for / is too wide: name the directories",
+                       rule->origin.document, rule->origin.line);
+    if (cb_path_within(walk.path, "/proc") || cb_path_within(walk.path, "/dev"))
+        return cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "%s:%d: %s: a cell has its own /proc and /dev",
+                       rule->origin.document, rule->origin.line, path);
+    rule->real = strdup(walk.path);
+    if (!rule->real)
+        return cb_fail_memory(error);
+    return add_seen(resolver, rule->real, cb_steal_fd(&walk.fd), error);
+}
+
+/* ---- Programs ---- */
+
+static int grant_program(void *data, const char *path, const char *program, cellblock_error **error)
+{
+    struct resolver *resolver = data;
+    struct cb_file_decision now = cb_decide_file(resolver->out->policy, path);
+    if (now.access != CB_ACCESS_NONE || now.rule)
+        return 0; /* readable already, or hidden on purpose */
+    cb_autowalk struct cb_walk walk = CB_WALK_INIT;
+    int missing;
+    if (cb_walk_path(path, &walk, &missing, error) < 0)
+        return -1;
+    if (walk.fd < 0 || strcmp(walk.path, path) != 0)
+        return 0;
+    cb_autofree char *why = cb_format("the installation of %s", program);
+    if (!why)
+        return cb_fail_memory(error);
+    if (add_rule(resolver, path, CB_ACCESS_READ, why, "programs", error) < 0)
+        return -1;
+    return add_seen(resolver, path, cb_steal_fd(&walk.fd), error);
+}
+
+static int link_program(void *data, const struct cb_link *link, cellblock_error **error)
+{
+    struct resolver *resolver = data;
+    if (cb_path_within(link->path, resolver->out->workspace))
+        return 0; /* it is there already */
+    return add_link(resolver, link, error);
+}
+
+static int resolve_programs(struct resolver *resolver, cellblock_error **error)
+{
+    struct cb_program_finder finder = {
+        .context = resolver->context,
+        .workspace = resolver->out->workspace,
+        .grant = grant_program,
+        .link = link_program,
+        .data = resolver,
+    };
+    const struct cb_layer *layer = &resolver->out->policy->layers[0];
+    for (size_t d = 0; d < layer->count; d++)
+        for (size_t i = 0; i < layer->documents[d]->programs.count; i++)
+            if (cb_program_find(&finder, layer->documents[d]->programs.items[i].name, error) < 0)
+                return -1;
+    return resolver->context->argv && resolver->context->argv[0]
+               ? cb_program_find(&finder, resolver->context->argv[0], error)
+               : 0;
+}
+
+/* ---- Places: where the decision changes ---- */
+
+static struct cb_file_decision decide_around(const cellblock_policy *policy, const char *path)
+{
+    char parent[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    size_t length = slash == path ? 1 : (size_t)(slash - path);
+    if (length >= sizeof parent)
+        return (struct cb_file_decision){.access = CB_ACCESS_NONE};
+    memcpy(parent, path, length);
+    parent[length] = '\0';
+    return cb_decide_file(policy, parent);
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct cb_place *)a)->path, ((const struct cb_place *)b)->path);
+}
+
+static int choose_places(struct resolver *resolver, cellblock_error **error)
+{
+    struct cb_resolved *out = resolver->out;
+    qsort(resolver->seen, resolver->seen_count, sizeof *resolver->seen, by_path);
+    for (size_t i = 0; i < resolver->seen_count; i++) {
+        struct cb_place *seen = &resolver->seen[i];
+        if (i > 0 && strcmp(seen->path, seen[-1].path) == 0) {
+            if (seen->device != seen[-1].device || seen->inode != seen[-1].inode)
+                return cb_fail(error, CELLBLOCK_ERROR_SYSTEM, 0, "%s changed while it was looked at", seen->path);
+            continue;
+        }
+        struct cb_file_decision decision = cb_decide_file(out->policy, seen->path);
+        if (decision.access == decide_around(out->policy, seen->path).access)
+            continue;
+        struct cb_place *place = cb_array_push(&out->places, &out->place_count);
+        if (!place)
+            return cb_fail_memory(error);
+        place->path = strdup(seen->path);
+        place->fd = cb_steal_fd(&seen->fd);
+        place->device = seen->device;
+        place->inode = seen->inode;
+        place->directory = seen->directory;
+        place->access = decision.access;
+        place->rule = decision.rule;
+        place->callers_own = decision.rule && !cb_has_prefix(decision.rule->origin.document, "profile ");
+        if (!place->path)
+            return cb_fail_memory(error);
+    }
+    return 0;
+}
+
+static bool was_seen(const struct resolver *resolver, const char *path)
+{
+    struct cb_place key = {.path = (char *)path};
+    return resolver->seen_count > 0 &&
+           bsearch(&key, resolver->seen, resolver->seen_count, sizeof *resolver->seen, by_path);
+}
+
+static int choose_absents(struct resolver *resolver, cellblock_error **error)
+{
+    const cellblock_policy *policy = resolver->out->policy;
+    for (size_t l = 0; l < policy->count; l++)
+        for (size_t d = 0; d < policy->layers[l].count; d++)
+            for (size_t i = 0; i < policy->layers[l].documents[d]->file_count; i++) {
+                const struct cb_file_rule *rule = &policy->layers[l].documents[d]->files[i];
+                if (!rule->real || was_seen(resolver, rule->real))
+                    continue;
+                struct cb_file_decision decision = cb_decide_file(policy, rule->real);
+                if (decision.rule == rule && decision.access < CB_ACCESS_WRITE &&
+                    decide_around(policy, rule->real).access == CB_ACCESS_WRITE &&
+                    add_absent(resolver, rule->real, rule, error) < 0)
+                    return -1;
+            }
+    return 0;
+}
+
+/* A link inside something writable may have been planted by an earlier run; one that a grant depends on is refused. */
+static int check_links(const struct resolver *resolver, cellblock_error **error)
+{
+    const struct cb_resolved *out = resolver->out;
+    for (size_t i = 0; i < out->link_count; i++)
+        if (cb_decide_file(out->policy, out->links[i].path).access == CB_ACCESS_WRITE) {
+            cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "a rule leads through the symbolic link %s in a writable directory, "
+                    "which code in the cell could have planted", out->links[i].path);
+            return cb_error_hint(error, "name the place that the link leads to");
+        }
+    return 0;
+}
+
+int cb_resolve(const cellblock_policy *policy, const struct cb_context *context, struct cb_resolved **resolved,
+               cellblock_error **error)
+{
+    struct resolver resolver __attribute__((cleanup(resolver_end))) = {.context = context, .workspace_fd = -1};
+    resolver.out = calloc(1, sizeof *resolver.out);
+    if (!resolver.out)
+        return cb_fail_memory(error);
+    if (cb_policy_copy(policy, &resolver.out->policy, error) < 0)
+        return -1;
+    struct cb_layer *first = &resolver.out->policy->layers[0];
+    struct cb_document *added = calloc(1, sizeof *added);
+    if (!added || !(added->name = strdup("workspace"))) {
+        free(added);
+        return cb_fail_memory(error);
+    }
+    struct cb_document **slot = cb_array_push(&first->documents, &first->count);
+    if (!slot) {
+        cb_document_free(added);
+        return cb_fail_memory(error);
+    }
+    *slot = resolver.added = added;
+    if (resolve_workspace(&resolver, error) < 0)
+        return -1;
+    for (size_t l = 0; l < resolver.out->policy->count; l++)
+        for (size_t d = 0; d < resolver.out->policy->layers[l].count; d++) {
+            struct cb_document *document = resolver.out->policy->layers[l].documents[d];
+            for (size_t i = 0; document != added && i < document->file_count; i++)
+                if (resolve_rule(&resolver, &document->files[i], error) < 0)
+                    return -1;
+        }
+    if (resolve_programs(&resolver, error) < 0 || choose_places(&resolver, error) < 0 ||
+        choose_absents(&resolver, error) < 0 || check_links(&resolver, error) < 0)
+        return -1;
+    *resolved = cb_steal(resolver.out);
+    return 0;
+}
+
+bool cb_resolved_shows(const struct cb_resolved *resolved, const char *path)
+{
+    if (cb_decide_file(resolved->policy, path).access != CB_ACCESS_NONE)
+        return true;
+    for (size_t i = 0; i < resolved->place_count; i++)
+        if (resolved->places[i].access != CB_ACCESS_NONE && cb_path_within(resolved->places[i].path, path))
+            return true;
+    for (size_t i = 0; i < resolved->link_count; i++)
+        if (cb_path_within(resolved->links[i].path, path) || cb_path_within(path, resolved->links[i].path))
+            return true;
+    return false;
+}

@@ -1,0 +1,160 @@
+/* The JSON Schema (draft 2020-12) of policy files, printed from the table in schema.c: what it allows and what the
+ * parser allows can't drift apart. */
+#include "policy/policy.h"
+#include "policy/schema.h"
+#include "policy/writer.h"
+
+static void write_section(struct cb_writer *writer, const struct cb_section *section);
+
+static void write_words(struct cb_writer *writer, const struct cb_word *words)
+{
+    cb_write_list(writer, "enum");
+    for (; words->word; words++)
+        if (!words->unavailable)
+            cb_write_string(writer, NULL, words->word);
+    cb_write_end(writer);
+}
+
+static void write_item(struct cb_writer *writer, const struct cb_key *key)
+{
+    cb_write_object(writer, "items");
+    if (key->words) {
+        write_words(writer, key->words);
+    } else if (key->id == CB_KEY_EXTENDS) {
+        cb_write_list(writer, "enum");
+        for (const char *const *name = cb_profile_names(); *name; name++)
+            cb_write_string(writer, NULL, *name);
+        cb_write_end(writer);
+    } else {
+        cb_write_string(writer, "type", "string");
+        cb_write_string(writer, "pattern", key->pattern);
+    }
+    cb_write_end(writer);
+}
+
+/* A number, perhaps also a string with a unit, or null for unlimited. */
+static void write_number(struct cb_writer *writer, const struct cb_key *key)
+{
+    cb_write_list(writer, "anyOf");
+    cb_write_object(writer, NULL);
+    cb_write_string(writer, "type", key->kind == CB_KIND_DURATION ? "number" : "integer");
+    if (key->kind == CB_KIND_DURATION) {
+        cb_write_number(writer, "exclusiveMinimum", 0);
+    } else {
+        cb_write_number(writer, "minimum", key->minimum);
+        cb_write_number(writer, "maximum", key->maximum);
+    }
+    cb_write_end(writer);
+    if (key->kind != CB_KIND_COUNT) {
+        cb_write_object(writer, NULL);
+        cb_write_string(writer, "type", "string");
+        cb_write_string(writer, "pattern",
+                        key->kind == CB_KIND_SIZE ? "^[0-9]+([KMGT](iB)?)?$" : "^[0-9]+(\\.[0-9]+)?(ms|s|m|h)?$");
+        cb_write_end(writer);
+    }
+    cb_write_object(writer, NULL);
+    cb_write_string(writer, "type", "null");
+    cb_write_end(writer);
+    cb_write_end(writer);
+}
+
+static void write_kind(struct cb_writer *writer, const struct cb_key *key)
+{
+    switch (key->kind) {
+    case CB_KIND_VERSION:
+        cb_write_number(writer, "const", 1);
+        break;
+    case CB_KIND_TEXT:
+        cb_write_string(writer, "type", "string");
+        break;
+    case CB_KIND_PATH:
+        cb_write_string(writer, "type", "string");
+        cb_write_number(writer, "minLength", 1);
+        cb_write_number(writer, "maxLength", 4095);
+        break;
+    case CB_KIND_WORD:
+        write_words(writer, key->words);
+        break;
+    case CB_KIND_FLAG:
+        cb_write_string(writer, "type", "boolean");
+        break;
+    case CB_KIND_SIZE:
+    case CB_KIND_DURATION:
+    case CB_KIND_COUNT:
+        write_number(writer, key);
+        break;
+    case CB_KIND_NAMES:
+        cb_write_string(writer, "type", "array");
+        write_item(writer, key);
+        break;
+    case CB_KIND_VALUES:
+        cb_write_string(writer, "type", "object");
+        cb_write_object(writer, "propertyNames");
+        cb_write_string(writer, "pattern", key->pattern);
+        cb_write_end(writer);
+        cb_write_object(writer, "additionalProperties");
+        cb_write_string(writer, "type", "string");
+        cb_write_end(writer);
+        break;
+    case CB_KIND_OBJECT:
+        write_section(writer, key->section);
+        break;
+    case CB_KIND_RULES:
+        cb_write_string(writer, "type", "array");
+        cb_write_object(writer, "items");
+        write_section(writer, key->section);
+        cb_write_end(writer);
+        break;
+    case CB_KIND_WORD_OR_OBJECT:
+        cb_write_list(writer, "anyOf");
+        cb_write_object(writer, NULL);
+        write_words(writer, key->words);
+        cb_write_end(writer);
+        cb_write_object(writer, NULL);
+        write_section(writer, key->section);
+        cb_write_end(writer);
+        cb_write_end(writer);
+        break;
+    case CB_KIND_EMPTY:
+        cb_write_string(writer, "type", "array");
+        cb_write_number(writer, "maxItems", 0);
+        break;
+    case CB_KIND_NEVER:
+        cb_write_object(writer, "not");
+        cb_write_end(writer);
+        break;
+    }
+}
+
+static void write_section(struct cb_writer *writer, const struct cb_section *section)
+{
+    cb_write_string(writer, "type", "object");
+    cb_write_object(writer, "properties");
+    for (size_t i = 0; i < section->count; i++) {
+        const struct cb_key *key = &section->keys[i];
+        cb_write_object(writer, key->name);
+        cb_write_string(writer, "description", key->doc);
+        if (key->unavailable)
+            cb_write_string(writer, "$comment", key->unavailable);
+        write_kind(writer, key);
+        cb_write_end(writer);
+    }
+    cb_write_end(writer);
+    cb_write_flag(writer, "additionalProperties", false);
+    cb_write_list(writer, "required");
+    for (size_t i = 0; i < section->count; i++)
+        if (section->keys[i].required)
+            cb_write_string(writer, NULL, section->keys[i].name);
+    cb_write_end(writer);
+}
+
+int cellblock_policy_schema(char **json, cellblock_error **error)
+{
+    struct cb_writer writer = {0};
+    cb_write_object(&writer, NULL);
+    cb_write_string(&writer, "$schema", "https://json-schema.org/draft/2020-12/schema");
+    cb_write_string(&writer, "title", "cellblock policy");
+    write_section(&writer, &cb_schema);
+    cb_write_end(&writer);
+    return cb_writer_take(&writer, json, error);
+}
