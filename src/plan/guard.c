@@ -1,0 +1,146 @@
+/* Which names must the code not be able to make? See supervisor/guard.c for how that is enforced.
+ *
+ * A protected path that exists is mounted read-only, and the directories above it are pinned. One that does not exist
+ * can't be mounted over without leaving a stub on the host. So the kernel (Landlock) forbids making directories and
+ * symbolic links in that writable area at all, and the supervisor makes the harmless ones on the code's behalf. A rule
+ * with a trailing slash is about a directory and costs nothing for files; without, file creation is watched too. */
+#include "plan/plan.h"
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/missing.h"
+#include "base/text.h"
+
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+static int add_path(char ***list, size_t *count, const char *path, cellblock_error **error)
+{
+    for (size_t i = 0; i < *count; i++)
+        if (strcmp((*list)[i], path) == 0)
+            return 0;
+    char **slot = cb_array_push(list, count);
+    if (!slot || !(*slot = strdup(path)))
+        return cb_fail_memory(error);
+    return 0;
+}
+
+/* The writable bind that holds a path. */
+static const struct cb_step *area_of(const struct cb_plan *plan, const char *path)
+{
+    const struct cb_step *best = NULL;
+    for (size_t i = 0; i < plan->step_count; i++) {
+        const struct cb_step *step = &plan->steps[i];
+        cb_autofree char *at = step->kind == CB_STEP_BIND && step->directory ? cb_format("/%s", step->at) : NULL;
+        if (at && cb_path_within(path, at) && (!best || strlen(step->at) > strlen(best->at)))
+            best = step;
+    }
+    return best && best->access == CB_ACCESS_WRITE ? best : NULL;
+}
+
+static int guard_absents(struct cb_plan *plan, cellblock_error **error)
+{
+    struct cb_guard *guard = &plan->guard;
+    for (size_t i = 0; i < plan->resolved->absent_count; i++) {
+        const struct cb_absent *absent = &plan->resolved->absents[i];
+        const struct cb_step *area = area_of(plan, absent->path);
+        if (!area)
+            continue; /* in a scratch directory: thrown away anyway */
+        cb_autofree char *at = cb_format("/%s", area->at);
+        if (!at)
+            return cb_fail_memory(error);
+        if (add_path(&guard->areas, &guard->area_count, at, error) < 0 ||
+            add_path(&guard->absents, &guard->absent_count, absent->path, error) < 0)
+            return -1;
+        guard->files = guard->files || !absent->directory_only;
+    }
+    return 0;
+}
+
+/* The supervisor stands outside the cell's mount namespace, where the kernel does not see its mounts as reasons to
+ * refuse a rename: it needs the list. */
+static int list_fixed(struct cb_plan *plan, cellblock_error **error)
+{
+    for (size_t i = 0; i < plan->step_count; i++) {
+        const struct cb_step *step = &plan->steps[i];
+        if (step->kind != CB_STEP_REBIND && step->kind != CB_STEP_MASK)
+            continue;
+        cb_autofree char *at = cb_format("/%s", step->at);
+        if (!at)
+            return cb_fail_memory(error);
+        if (area_of(plan, at) && add_path(&plan->guard.fixed, &plan->guard.fixed_count, at, error) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Small enough to write by hand: these calls are notified, everything else is the main filter's business. */
+static int make_filter(struct cb_plan *plan, cellblock_error **error)
+{
+    static const unsigned names[] = {
+#ifdef SYS_mkdir
+        SYS_mkdir, SYS_symlink, SYS_rename,
+#endif
+#ifdef SYS_renameat
+        SYS_renameat,
+#endif
+        SYS_mkdirat, SYS_symlinkat, SYS_renameat2,
+    };
+    static const struct {
+        unsigned number;
+        unsigned flags_argument;
+    } creating[] = {
+#ifdef SYS_open
+        {SYS_open, 1},
+#endif
+        {SYS_openat, 2},
+    };
+    const size_t name_count = sizeof names / sizeof *names, creating_count = sizeof creating / sizeof *creating;
+    struct sock_filter *code = calloc(name_count + 5 * creating_count + 8, sizeof *code);
+    if (!code)
+        return cb_fail_memory(error);
+    plan->guard_filter.code = code;
+    plan->guard_filter.owned = true;
+    size_t n = 0;
+    const struct sock_filter load_number = BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    const struct sock_filter notify = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
+    const struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    code[n++] = load_number;
+    if (plan->guard.files) {
+#ifdef SYS_creat
+        code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_creat, 0, 1);
+        code[n++] = notify;
+#endif
+        for (size_t i = 0; i < creating_count; i++) {
+            unsigned offset = (unsigned)(offsetof(struct seccomp_data, args) + 8 * creating[i].flags_argument);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+            offset += 4;
+#endif
+            code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, creating[i].number, 0, 4);
+            code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offset);
+            code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_CREAT, 0, 1);
+            code[n++] = notify;
+            code[n++] = allow;
+        }
+    }
+    for (size_t i = 0; i < name_count; i++)
+        code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, names[i], (unsigned char)(name_count - i), 0);
+    code[n++] = allow;
+    code[n++] = notify;
+    plan->guard_filter.length = n;
+    return 0;
+}
+
+int cb_plan_guard(struct cb_plan *plan, cellblock_error **error)
+{
+    if (guard_absents(plan, error) < 0)
+        return -1;
+    if (plan->guard.area_count == 0)
+        return 0;
+    return list_fixed(plan, error) < 0 ? -1 : make_filter(plan, error);
+}

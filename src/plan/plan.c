@@ -1,0 +1,226 @@
+/* See plan.h. Everything that can be known before a process exists is decided here, in this order: ids, places, mounts,
+ * guard, Landlock, filter, limits, environment. */
+#include "plan/plan.h"
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "policy/walk.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/capability.h>
+
+/* Ids that no distribution, container manager or directory service hands out; one per cell as far as they reach. */
+enum { FIRST_CELL_ID = 1879048192, CELL_IDS = 65536, NOBODY = 65534 };
+
+static void free_list(char **list)
+{
+    for (size_t i = 0; list && list[i]; i++)
+        free(list[i]);
+    free(list);
+}
+
+static void free_counted(char **list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(list[i]);
+    free(list);
+}
+
+void cb_plan_free(struct cb_plan *plan)
+{
+    if (!plan)
+        return;
+    for (size_t i = 0; i < plan->step_count; i++) {
+        free(plan->steps[i].at);
+        free(plan->steps[i].source);
+        cb_close_cleanup(&plan->steps[i].tree);
+    }
+    free(plan->steps);
+    free(plan->home);
+    free(plan->directory);
+    free_counted(plan->guard.areas, plan->guard.area_count);
+    free_counted(plan->guard.absents, plan->guard.absent_count);
+    free_counted(plan->guard.fixed, plan->guard.fixed_count);
+    cb_filter_free(&plan->filter);
+    cb_filter_free(&plan->guard_filter);
+    free(plan->rlimits);
+    free_list(plan->argv);
+    free_list(plan->envp);
+    free_list(plan->candidates);
+    json_decref(plan->weaker);
+    cb_resolved_free(plan->resolved);
+    free(plan);
+}
+
+static void plan_cleanup(struct cb_plan **plan)
+{
+    cb_plan_free(*plan);
+}
+
+#ifdef CELLBLOCK_TEST_HOOKS
+static unsigned layers_turned_off(void)
+{
+    static const struct {
+        const char *word;
+        unsigned layer;
+    } words[] = {
+        {"mounts", CB_OFF_MOUNTS},           {"landlock", CB_OFF_LANDLOCK},     {"seccomp", CB_OFF_SECCOMP},
+        {"capabilities", CB_OFF_CAPABILITIES}, {"privileges", CB_OFF_PRIVILEGES}, {"guard", CB_OFF_GUARD},
+        {"session", CB_OFF_SESSION},         {"descriptors", CB_OFF_DESCRIPTORS}, {"limits", CB_OFF_LIMITS},
+        {"environment", CB_OFF_ENVIRONMENT}, {"proc", CB_OFF_PROC},             {"ids", CB_OFF_IDS},
+    };
+    const char *off = getenv("CELLBLOCK_TEST_OFF");
+    unsigned layers = 0;
+    for (size_t i = 0; off && i < sizeof words / sizeof *words; i++) {
+        size_t length = strlen(words[i].word);
+        for (const char *at = strstr(off, words[i].word); at; at = strstr(at + 1, words[i].word))
+            if ((at == off || at[-1] == ',') && (at[length] == '\0' || at[length] == ','))
+                layers |= words[i].layer;
+    }
+    return layers;
+}
+#endif
+
+static bool can_administrate(void)
+{
+    cap_t caps = cap_get_proc();
+    cap_flag_value_t admin = CAP_CLEAR, setuid = CAP_CLEAR;
+    if (caps) {
+        cap_get_flag(caps, CAP_SYS_ADMIN, CAP_EFFECTIVE, &admin);
+        cap_get_flag(caps, CAP_SETUID, CAP_EFFECTIVE, &setuid);
+        cap_free(caps);
+    }
+    return admin == CAP_SET && setuid == CAP_SET;
+}
+
+/* Does the user namespace that we are in know this id at all? */
+static bool id_exists(unsigned id)
+{
+    cb_autofd int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
+    char text[512];
+    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (length <= 0)
+        return false;
+    text[length] = '\0';
+    for (const char *line = text; *line;) {
+        unsigned long first, outside, count;
+        if (sscanf(line, "%lu %lu %lu", &first, &outside, &count) == 3 && id >= first && id - first < count)
+            return true;
+        line += strcspn(line, "\n");
+        line += *line == '\n';
+    }
+    return false;
+}
+
+static void choose_ids(struct cb_plan *plan)
+{
+    plan->inside_uid = plan->outside_uid = geteuid();
+    plan->inside_gid = plan->outside_gid = getegid();
+    plan->privileged = plan->outside_uid == 0 && can_administrate();
+    if (!plan->privileged || !cb_layer_on(plan, CB_OFF_IDS))
+        return;
+    unsigned id = FIRST_CELL_ID + (unsigned)getpid() % CELL_IDS;
+    plan->outside_uid = plan->outside_gid = id_exists(id) ? id : NOBODY;
+}
+
+static int copy_argv(struct cb_plan *plan, const char *const *argv, cellblock_error **error)
+{
+    size_t count = 0;
+    for (size_t i = 0; argv[i]; i++) {
+        char **slot = cb_array_push(&plan->argv, &count);
+        if (!slot || !(*slot = strdup(argv[i])))
+            return cb_fail_memory(error);
+    }
+    return cb_array_push(&plan->argv, &count) ? 0 : cb_fail_memory(error);
+}
+
+static const char *variable(const char *const *envp, const char *name)
+{
+    size_t length = strlen(name);
+    for (size_t i = 0; envp && envp[i]; i++)
+        if (strncmp(envp[i], name, length) == 0 && envp[i][length] == '=')
+            return envp[i] + length + 1;
+    return NULL;
+}
+
+/* Where the caller stands, with no symbolic link in it. */
+static int find_directory(const char *given, char **directory, cellblock_error **error)
+{
+    cb_autofree char *current = given && given[0] == '/' ? strdup(given) : getcwd(NULL, 0);
+    if (!current || current[0] != '/') {
+        cb_fail(error, CELLBLOCK_ERROR_USAGE, current ? ENOENT : errno, "the current directory");
+        return cb_error_hint(error, "change to a directory that exists, or name a workspace by its absolute path");
+    }
+    cb_autofree char *wanted = given && given[0] != '/' ? cb_format("%s/%s", current, given) : strdup(current);
+    if (!wanted)
+        return cb_fail_memory(error);
+    cb_autowalk struct cb_walk walk = CB_WALK_INIT;
+    int missing;
+    if (cb_walk_path(wanted, &walk, &missing, error) < 0)
+        return -1;
+    if (walk.fd < 0)
+        return cb_fail(error, CELLBLOCK_ERROR_USAGE, missing, "directory %s", wanted);
+    *directory = cb_steal(walk.path);
+    return 0;
+}
+
+/* The home directory of the cell: the same path as the caller's, private and empty; /tmp when there is none. */
+static char *choose_home(const char *home)
+{
+    bool usable = home && home[0] == '/' && home[1] && !strstr(home, "/../") && !cb_path_within(home, "/proc") &&
+                  !cb_path_within(home, "/dev") && !cb_path_within(home, "/sys");
+    char *chosen = strdup(usable ? home : "/tmp");
+    if (chosen)
+        cb_path_clean(chosen);
+    return chosen;
+}
+
+static int check_isolation(const struct cb_plan *plan, cellblock_error **error)
+{
+    if (plan->outside_uid == 0 && cb_layer_on(plan, CB_OFF_IDS)) {
+        cb_fail(error, CELLBLOCK_ERROR_REFUSED, 0, "the caller is root without the capabilities to give the cell an "
+                "unprivileged id (CAP_SYS_ADMIN and CAP_SETUID)");
+        cb_error_layer(error, "ids");
+        return cb_error_hint(error, "run cellblock as an ordinary user in this container");
+    }
+    return 0;
+}
+
+int cb_plan_make(const cellblock_policy *policy, const struct cellblock_options *options, struct cb_plan **plan,
+                 cellblock_error **error)
+{
+    if (!options->argv || !options->argv[0] || !options->argv[0][0])
+        return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "no program to run");
+    struct cb_plan *made __attribute__((cleanup(plan_cleanup))) = calloc(1, sizeof *made);
+    if (!made || !(made->weaker = json_array()))
+        return cb_fail_memory(error);
+#ifdef CELLBLOCK_TEST_HOOKS
+    made->off = layers_turned_off();
+#endif
+    cb_autofree char *directory = NULL;
+    if (find_directory(options->directory, &directory, error) < 0)
+        return -1;
+    const char *home = variable(options->envp, "HOME");
+    struct cb_context context = {
+        .directory = directory,
+        .home = home && home[0] == '/' ? home : NULL,
+        .search_path = variable(options->envp, "PATH"),
+        .argv = options->argv,
+    };
+    made->home = choose_home(home);
+    if (!made->home)
+        return cb_fail_memory(error);
+    choose_ids(made);
+    if (check_isolation(made, error) < 0 || copy_argv(made, options->argv, error) < 0 ||
+        cb_resolve(policy, &context, &made->resolved, error) < 0 || cb_plan_mounts(made, error) < 0 ||
+        cb_plan_guard(made, error) < 0 || cb_plan_landlock(made, error) < 0 ||
+        cb_filter_for_policy(made->resolved->policy, &made->filter, error) < 0 || cb_plan_limits(made, error) < 0 ||
+        cb_plan_environment(made, options, &context, error) < 0)
+        return -1;
+    *plan = cb_steal(made);
+    return 0;
+}
