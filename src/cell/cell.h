@@ -1,0 +1,91 @@
+/* The inside of a cell: code that runs in the new processes. It gets a finished plan in memory prepared before the clone,
+ * allocates nothing, and calls only what is safe after a fork of a threaded process. */
+#pragma once
+
+#include "plan/plan.h"
+
+#include <signal.h>
+#include <stdint.h>
+
+/* Where it is when something fails; the supervisor turns it into words. */
+enum cb_stage {
+    CB_STAGE_IDS,
+    CB_STAGE_ROOT,          /* the private root and the scratch file system */
+    CB_STAGE_STEP,          /* one step of the plan's list: `detail` is its index */
+    CB_STAGE_PIVOT,
+    CB_STAGE_NETWORK,
+    CB_STAGE_PROGRAM,       /* cloning the program's process */
+    CB_STAGE_SESSION,
+    CB_STAGE_LIMITS,        /* `detail` is the resource */
+    CB_STAGE_NO_NEW_PRIVS,
+    CB_STAGE_CAPABILITIES,
+    CB_STAGE_LANDLOCK,
+    CB_STAGE_GUARD,
+    CB_STAGE_DESCRIPTORS,
+    CB_STAGE_DIRECTORY,
+    CB_STAGE_SECCOMP,
+    CB_STAGE_EXEC,
+    CB_STAGE_INIT,          /* the reaper's own set-up */
+};
+
+enum cb_message_kind {
+    CB_MESSAGE_GO = 1,      /* supervisor → init: ids are mapped, trees are ready */
+    CB_MESSAGE_ROOT,        /* carries the cell's root directory */
+    CB_MESSAGE_LISTENER,    /* carries the notification descriptor */
+    CB_MESSAGE_STARTED,
+    CB_MESSAGE_FAILED,      /* stage, detail, errnum */
+    CB_MESSAGE_ENDED,       /* status as from wait() */
+};
+
+struct cb_message {
+    uint32_t kind;
+    uint32_t stage;
+    int32_t detail;
+    int32_t errnum;
+    int32_t status;
+};
+
+/* What the supervisor prepares for one entry. */
+struct cb_entry {
+    const struct cb_plan *plan;
+    int wire;               /* our end of the socket pair (SOCK_SEQPACKET) */
+    int peer;               /* the supervisor's end, which the child must not keep: its closing is how we know */
+    int stdio[3];           /* what becomes 0, 1 and 2; -1: /dev/null */
+    int null;               /* an open /dev/null */
+    sigset_t mask;          /* the signal mask that the program starts with */
+    bool die_with_parent;   /* the clone was made by the supervisor's main thread: a parent-death signal is right */
+};
+
+/* Runs as pid 1 of the cell, straight after the clone. */
+_Noreturn void cb_cell_enter(const struct cb_entry *entry);
+
+/* ---- Shared by the files of this folder ---- */
+
+struct cb_cell_state {
+    const struct cb_plan *plan;
+    const struct cb_entry *entry;
+    int ruleset;            /* Landlock, -1 when off */
+    int listener;
+    struct cb_message failure; /* filled where something fails, sent by enter.c */
+};
+
+/* Notes a failure with errno; returns -1. */
+int cb_cell_fail(struct cb_cell_state *state, enum cb_stage stage, int detail);
+int cb_wire_send(int wire, const struct cb_message *message, int fd);
+int cb_wire_receive(int wire, struct cb_message *message);
+
+int cb_cell_ids(struct cb_cell_state *state);
+int cb_cell_mounts(struct cb_cell_state *state);
+int cb_cell_network(struct cb_cell_state *state);
+int cb_cell_landlock_begin(struct cb_cell_state *state);
+int cb_cell_landlock_add(struct cb_cell_state *state, int fd, uint64_t rights);
+int cb_cell_landlock_stdio(struct cb_cell_state *state);
+int cb_cell_landlock_enforce(struct cb_cell_state *state);
+int cb_cell_limits(struct cb_cell_state *state);
+int cb_cell_no_new_privs(struct cb_cell_state *state);
+int cb_cell_drop_capabilities(struct cb_cell_state *state);
+int cb_cell_guard(struct cb_cell_state *state);
+int cb_cell_filter(struct cb_cell_state *state);
+int cb_cell_stdio(struct cb_cell_state *state);
+/* Reaps, forwards signals, and ends the cell with the program. */
+_Noreturn void cb_cell_init(struct cb_cell_state *state, pid_t program);

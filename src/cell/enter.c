@@ -1,0 +1,134 @@
+/* Entering the cell: what happens between the clone and the program, in this order, and why.
+ *
+ * Pid 1 (init), holding every capability over its own new namespaces and none outside:
+ *   ids         map one id; drop supplementary groups where that is allowed; become that id
+ *   mounts      assemble a private root from the plan (the host's tree is still visible, so /proc can be mounted and
+ *               sources be opened and compared with what the supervisor checked), noting Landlock rules on the way
+ *   pivot       make it the root and let go of the old one: from here a path outside the plan does not exist
+ *   network     bring up loopback, the only interface
+ *   clone       the program's process, sharing our memory until it executes (no second copy of anything)
+ * Pid 2 (the program), in its own session, so that signals to a process group and terminal tricks stay inside:
+ *   limits → no_new_privs → capabilities (all sets, bounding set, securebits) → Landlock → guard → descriptors →
+ *   starting directory → seccomp → exec
+ *   Limits come first because raising nothing is possible afterwards. Landlock and seccomp need no_new_privs once the
+ *   capabilities are gone. Seccomp is last: nothing before it needs to be allowed by it, apart from exec.
+ * Pid 1 then drops everything too, and stays as the reaper (init.c).
+ *
+ * Any failure is sent to the supervisor with stage, object and errno, and ends the cell: there is no path on from here
+ * without the layer that failed. */
+#include "cell/cell.h"
+
+#include "base/missing.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int cb_cell_fail(struct cb_cell_state *state, enum cb_stage stage, int detail)
+{
+    state->failure = (struct cb_message){
+        .kind = CB_MESSAGE_FAILED, .stage = (uint32_t)stage, .detail = detail, .errnum = errno};
+    return -1;
+}
+
+int cb_wire_send(int wire, const struct cb_message *message, int fd)
+{
+    struct iovec data = {.iov_base = (void *)(uintptr_t)message, .iov_len = sizeof *message};
+    union {
+        struct cmsghdr align;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct msghdr header = {.msg_iov = &data, .msg_iovlen = 1};
+    if (fd >= 0) {
+        header.msg_control = control.space;
+        header.msg_controllen = sizeof control.space;
+        struct cmsghdr *item = CMSG_FIRSTHDR(&header);
+        item->cmsg_level = SOL_SOCKET;
+        item->cmsg_type = SCM_RIGHTS;
+        item->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(item), &fd, sizeof fd);
+    }
+    ssize_t sent;
+    do
+        sent = sendmsg(wire, &header, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    return sent == (ssize_t)sizeof *message ? 0 : -1;
+}
+
+int cb_wire_receive(int wire, struct cb_message *message)
+{
+    ssize_t got;
+    do
+        got = recv(wire, message, sizeof *message, 0);
+    while (got < 0 && errno == EINTR);
+    if (got == (ssize_t)sizeof *message)
+        return 0;
+    if (got >= 0)
+        errno = EPIPE;
+    return -1;
+}
+
+/* The program's process, on a stack of its own in our memory. Returns only on failure. */
+static int become_program(void *data)
+{
+    struct cb_cell_state *state = data;
+    const struct cb_plan *plan = state->plan;
+    if (cb_layer_on(plan, CB_OFF_SESSION) && setsid() < 0)
+        cb_cell_fail(state, CB_STAGE_SESSION, 0);
+    else if (cb_cell_limits(state) == 0 && cb_cell_no_new_privs(state) == 0 &&
+             cb_cell_drop_capabilities(state) == 0 && cb_cell_landlock_stdio(state) == 0 &&
+             cb_cell_landlock_enforce(state) == 0 && cb_cell_guard(state) == 0 && cb_cell_stdio(state) == 0) {
+        if (chdir(plan->directory) < 0) {
+            cb_cell_fail(state, CB_STAGE_DIRECTORY, 0);
+        } else {
+            sigprocmask(SIG_SETMASK, &state->entry->mask, NULL);
+            if (cb_cell_filter(state) == 0) {
+                int failed = ENOENT;
+                for (char **candidate = plan->candidates; *candidate; candidate++) {
+                    execve(*candidate, plan->argv, plan->envp);
+                    if (errno != ENOENT && errno != ENOTDIR)
+                        failed = errno;
+                    if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
+                        break;
+                }
+                errno = failed;
+                cb_cell_fail(state, CB_STAGE_EXEC, 0);
+            }
+        }
+    }
+    _exit(127);
+}
+
+_Noreturn static void give_up(const struct cb_cell_state *state)
+{
+    cb_wire_send(state->entry->wire, &state->failure, -1);
+    _exit(127);
+}
+
+_Noreturn void cb_cell_enter(const struct cb_entry *entry)
+{
+    struct cb_cell_state state = {.plan = entry->plan, .entry = entry, .ruleset = -1, .listener = -1};
+    close(entry->peer);
+    prctl(PR_SET_NAME, "cellblock-init");
+    if (cb_cell_ids(&state) < 0)
+        give_up(&state);
+    if (entry->die_with_parent) /* after the ids: changing them clears it */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (cb_cell_landlock_begin(&state) < 0 || cb_cell_mounts(&state) < 0 ||
+        cb_cell_network(&state) < 0)
+        give_up(&state);
+
+    char stack[64 * 1024] __attribute__((aligned(16)));
+    pid_t program = clone(become_program, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &state);
+    if (program < 0) {
+        cb_cell_fail(&state, CB_STAGE_PROGRAM, 0);
+        give_up(&state);
+    }
+    if (state.failure.kind == CB_MESSAGE_FAILED)
+        give_up(&state);
+    cb_cell_init(&state, program);
+}

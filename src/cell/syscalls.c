@@ -1,0 +1,34 @@
+/* seccomp. Two filters: the guard's, small, which asks the supervisor about calls that make names; and the main one, the
+ * last lock before exec. Where both have a say the kernel takes the stricter answer. */
+#include "cell/cell.h"
+
+#include "base/missing.h"
+
+#include <linux/seccomp.h>
+#include <unistd.h>
+
+static int attach(const struct cb_filter *filter, unsigned flags)
+{
+    struct sock_fprog program = {.len = (unsigned short)filter->length, .filter = filter->code};
+    return cb_sys_seccomp(SECCOMP_SET_MODE_FILTER, flags, &program);
+}
+
+int cb_cell_guard(struct cb_cell_state *state)
+{
+    const struct cb_plan *plan = state->plan;
+    if (plan->guard_filter.length == 0 || !cb_layer_on(plan, CB_OFF_GUARD))
+        return 0;
+    state->listener = attach(&plan->guard_filter, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+    const struct cb_message message = {.kind = CB_MESSAGE_LISTENER};
+    if (state->listener < 0 || cb_wire_send(state->entry->wire, &message, state->listener) < 0)
+        return cb_cell_fail(state, CB_STAGE_GUARD, 0);
+    close(state->listener);
+    return 0;
+}
+
+int cb_cell_filter(struct cb_cell_state *state)
+{
+    if (!cb_layer_on(state->plan, CB_OFF_SECCOMP))
+        return 0;
+    return attach(&state->plan->filter, 0) < 0 ? cb_cell_fail(state, CB_STAGE_SECCOMP, 0) : 0;
+}
