@@ -1,0 +1,400 @@
+/* One cell as its caller sees it: start, a descriptor to poll, dispatch, wait, result.
+ *
+ * All that can happen arrives on one epoll descriptor: the wire (the program ended), the pidfd (every process of the
+ * cell is gone), the timer, the guard's notifications and the pumps. A run has ended when the pidfd says so and every
+ * pump has delivered what it holds. */
+#include "supervisor/supervisor.h"
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/missing.h"
+#include "supervisor/remote.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+
+/* After SIGTERM for a timeout, before SIGKILL. */
+enum { GRACE_MS = 500 };
+
+static const uint64_t collected_by_default = 16 << 20;
+
+static void kill_all(struct cellblock_cell *cell)
+{
+    if (cell->pidfd >= 0)
+        cb_sys_pidfd_send_signal(cell->pidfd, SIGKILL, NULL, 0);
+}
+
+/* Waits for init; by then the kernel has ended everything else in the cell. */
+static void collect_init(struct cellblock_cell *cell)
+{
+    siginfo_t info = {0};
+    long waited;
+    do
+        waited = syscall(SYS_waitid, P_PIDFD, cell->pidfd, &info, WEXITED | __WALL, &cell->usage);
+    while (waited < 0 && errno == EINTR);
+    close(cell->pidfd);
+    cell->pidfd = -1;
+    cell->gone = true;
+    clock_gettime(CLOCK_MONOTONIC, &cell->ended);
+}
+
+void cellblock_cell_free(cellblock_cell *cell)
+{
+    if (!cell)
+        return;
+    cb_remote_free(cell->remote);
+    if (cell->pidfd >= 0) {
+        kill_all(cell);
+        collect_init(cell);
+    }
+    for (int i = 0; i < 3; i++) {
+        cb_pump_close(&cell->pumps[i]);
+        cb_text_free(&cell->pumps[i].text);
+    }
+    cb_close_cleanup(&cell->wire);
+    cb_close_cleanup(&cell->timer);
+    cb_close_cleanup(&cell->listener);
+    cb_close_cleanup(&cell->root);
+    cb_close_cleanup(&cell->epoll);
+    cb_plan_free(cell->plan);
+    free(cell);
+}
+
+static void cell_cleanup(struct cellblock_cell **cell)
+{
+    cellblock_cell_free(*cell);
+}
+
+static int watch(const struct cellblock_cell *cell, int fd, const void *token)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = (void *)(uintptr_t)token};
+    return epoll_ctl(cell->epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+static int set_timer(const struct cellblock_cell *cell, uint64_t milliseconds)
+{
+    const uint64_t longest = 1000ULL * 3600 * 24 * 365 * 10;
+    uint64_t ms = milliseconds < longest ? milliseconds : longest;
+    struct itimerspec when = {.it_value = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000}};
+    if (ms == 0)
+        when.it_value.tv_nsec = 1;
+    return timerfd_settime(cell->timer, 0, &when, NULL);
+}
+
+/* ---- Standard streams ---- */
+
+/* A pipe between the cell and a pump; returns the cell's end. */
+static int pump_pipe(struct cb_pump *pump, bool into_cell)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -1;
+    int ours = into_cell ? ends[1] : ends[0], theirs = into_cell ? ends[0] : ends[1];
+    if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0) {
+        close(ours);
+        close(theirs);
+        return -1;
+    }
+    if (into_cell) {
+        pump->to = ours;
+        pump->own_to = true;
+    } else {
+        pump->from = ours;
+        pump->own_from = true;
+    }
+    return theirs;
+}
+
+/* Decides what the cell gets as descriptor `which`; sets *owned when it is ours to close afterwards. */
+static int prepare_stream(struct cellblock_cell *cell, int which, int given, bool collect, int *owned,
+                          cellblock_error **error)
+{
+    static const char *const names[] = {"stdin", "stdout", "stderr"};
+    struct cb_pump *pump = &cell->pumps[which];
+    struct stat found;
+    bool into_cell = which == 0;
+    pump->limit = CB_UNLIMITED;
+    *owned = -1;
+    if (collect && !into_cell) {
+        pump->limit = cell->plan->output == CB_UNLIMITED ? collected_by_default : cell->plan->output;
+        return *owned = pump_pipe(pump, false);
+    }
+    if (given < 0 || (fstat(given, &found) < 0 && errno == EBADF))
+        return -1; /* nothing: /dev/null */
+    int flags = fcntl(given, F_GETFL);
+    if (S_ISDIR(found.st_mode) || flags < 0 || flags & O_PATH)
+        return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "%s is a directory: it would lead out of the cell", names[which]);
+    bool socket = S_ISSOCK(found.st_mode);
+    if (!socket && !S_ISREG(found.st_mode) && !S_ISCHR(found.st_mode) && !S_ISFIFO(found.st_mode))
+        return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "%s is not a file, a pipe, a terminal or a socket", names[which]);
+    bool capped = !into_cell && cell->plan->output_given && cell->plan->output != CB_UNLIMITED;
+    if (!socket && !capped)
+        return given;
+    if (into_cell)
+        pump->from = given;
+    else
+        pump->to = given;
+    if (capped)
+        pump->limit = cell->plan->output;
+    return *owned = pump_pipe(pump, into_cell);
+}
+
+static int prepare_streams(struct cellblock_cell *cell, const struct cellblock_options *options, int stdio[3],
+                           int owned[3], cellblock_error **error)
+{
+    bool own = options->stdio[0] == 0 && options->stdio[1] == 0 && options->stdio[2] == 0;
+    for (int i = 0; i < 3; i++) {
+        cellblock_error *failed = NULL;
+        stdio[i] = prepare_stream(cell, i, own ? i : options->stdio[i], options->collect, &owned[i], &failed);
+        if (failed) {
+            if (error && !*error)
+                *error = failed;
+            else
+                cellblock_error_free(failed);
+            return -1;
+        }
+        struct cb_pump *pump = &cell->pumps[i];
+        bool pumped = pump->own_from || pump->own_to;
+        if (pumped && cb_pump_open(pump, cell->epoll) < 0)
+            return cb_fail_errno(error, "watching descriptor %d", i);
+    }
+    return 0;
+}
+
+/* ---- Start ---- */
+
+static int open_handles(struct cellblock_cell *cell, cellblock_error **error)
+{
+    cell->epoll = epoll_create1(EPOLL_CLOEXEC);
+    cell->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    return cell->epoll < 0 || cell->timer < 0 ? cb_fail_errno(error, "making an event loop") : 0;
+}
+
+static struct cellblock_cell *new_cell(void)
+{
+    struct cellblock_cell *cell = calloc(1, sizeof *cell);
+    if (!cell)
+        return NULL;
+    cell->epoll = cell->pidfd = cell->wire = cell->timer = cell->listener = cell->root = -1;
+    for (int i = 0; i < 3; i++)
+        cell->pumps[i] = (struct cb_pump)CB_PUMP_INIT;
+    return cell;
+}
+
+static int start_here(struct cellblock_cell *cell, const cellblock_policy *policy,
+                      const struct cellblock_options *options, cellblock_error **error)
+{
+    if (cb_plan_make(policy, options, &cell->plan, error) < 0 || open_handles(cell, error) < 0)
+        return -1;
+    cell->collect = options->collect;
+    int stdio[3] = {-1, -1, -1}, owned[3] = {-1, -1, -1};
+    int failed = prepare_streams(cell, options, stdio, owned, error);
+    if (!failed) {
+        clock_gettime(CLOCK_MONOTONIC, &cell->started);
+        failed = cb_spawn(cell, stdio, error);
+    }
+    for (int i = 0; i < 3; i++)
+        cb_close_cleanup(&owned[i]);
+    if (failed)
+        return -1;
+    if (watch(cell, cell->wire, &cell->wire) < 0 || watch(cell, cell->pidfd, &cell->pidfd) < 0 ||
+        watch(cell, cell->timer, &cell->timer) < 0 ||
+        (cell->listener >= 0 && watch(cell, cell->listener, &cell->listener) < 0) ||
+        (cell->plan->wall_time_ms != CB_UNLIMITED && set_timer(cell, cell->plan->wall_time_ms) < 0))
+        return cb_fail_errno(error, "watching the cell");
+    return 0;
+}
+
+/* A caller that was compiled against an older header has a shorter struct: what it lacks is zero. */
+static int complete_options(const struct cellblock_options *given, struct cellblock_options *full,
+                            cellblock_error **error)
+{
+    if (!given || given->size < offsetof(struct cellblock_options, envp))
+        return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "struct cellblock_options has no size");
+    *full = (struct cellblock_options){0};
+    memcpy(full, given, given->size < sizeof *full ? given->size : sizeof *full);
+    full->size = sizeof *full;
+    if (!full->envp)
+        full->envp = (const char *const *)environ;
+    return 0;
+}
+
+int cellblock_plan_json(const cellblock_policy *policy, const struct cellblock_options *options, char **json,
+                        cellblock_error **error)
+{
+    struct cellblock_options full;
+    struct cb_plan *plan = NULL;
+    if (complete_options(options, &full, error) < 0 || cb_plan_make(policy, &full, &plan, error) < 0)
+        return -1;
+    json_t *document = cb_plan_json(plan);
+    *json = document ? json_dumps(document, JSON_INDENT(2)) : NULL;
+    json_decref(document);
+    cb_plan_free(plan);
+    return *json ? 0 : cb_fail_memory(error);
+}
+
+int cellblock_start(const cellblock_policy *policy, const struct cellblock_options *options, cellblock_cell **cell,
+                    cellblock_error **error)
+{
+    struct cellblock_options full;
+    if (complete_options(options, &full, error) < 0)
+        return -1;
+    struct cellblock_cell *made __attribute__((cleanup(cell_cleanup))) = new_cell();
+    if (!made)
+        return cb_fail_memory(error);
+    int wanted = cb_remote_wanted(&full, error);
+    if (wanted < 0 || (wanted ? cb_remote_start(made, policy, &full, error) : start_here(made, policy, &full, error)) < 0)
+        return -1;
+    *cell = cb_steal(made);
+    return 0;
+}
+
+/* ---- Going on ---- */
+
+int cellblock_fd(const cellblock_cell *cell)
+{
+    return cell->epoll;
+}
+
+static void on_wire(struct cellblock_cell *cell)
+{
+    struct cb_message message;
+    ssize_t got = recv(cell->wire, &message, sizeof message, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got == (ssize_t)sizeof message && message.kind == CB_MESSAGE_ENDED) {
+        cell->status = message.status;
+        cell->status_known = true;
+    }
+    epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->wire, NULL);
+}
+
+static void on_timer(struct cellblock_cell *cell)
+{
+    uint64_t ticks;
+    if (read(cell->timer, &ticks, sizeof ticks) < 0 || cell->pidfd < 0)
+        return;
+    if (cell->reason == CB_END_NONE) {
+        cell->reason = CB_END_TIMEOUT;
+        cb_sys_pidfd_send_signal(cell->pidfd, SIGTERM, NULL, 0);
+        set_timer(cell, GRACE_MS);
+    } else {
+        kill_all(cell);
+    }
+}
+
+static void on_gone(struct cellblock_cell *cell)
+{
+    epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->pidfd, NULL);
+    if (!cell->status_known)
+        on_wire(cell); /* the last word may still be on the wire */
+    collect_init(cell);
+    if (cell->listener >= 0)
+        epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->listener, NULL);
+    /* Nobody in the cell can read any more. */
+    cb_pump_close(&cell->pumps[0]);
+}
+
+static void on_pump(struct cellblock_cell *cell, struct cb_pump *pump)
+{
+    if (cb_pump_run(pump) == 0 || cell->reason != CB_END_NONE || cell->gone)
+        return;
+    cell->reason = CB_END_OUTPUT;
+    kill_all(cell);
+}
+
+static bool is_over(const struct cellblock_cell *cell)
+{
+    return cell->gone && !cell->pumps[1].open && !cell->pumps[2].open;
+}
+
+int cellblock_dispatch(cellblock_cell *cell, cellblock_error **error)
+{
+    if (cell->remote)
+        return cb_remote_dispatch(cell, error);
+    struct epoll_event events[16];
+    int count = epoll_wait(cell->epoll, events, 16, 0);
+    if (count < 0 && errno != EINTR) {
+        kill_all(cell);
+        return cb_fail_errno(error, "waiting for the cell's events");
+    }
+    for (int i = 0; i < count; i++) {
+        void *token = events[i].data.ptr;
+        if (token == &cell->wire)
+            on_wire(cell);
+        else if (token == &cell->timer)
+            on_timer(cell);
+        else if (token == &cell->pidfd && !cell->gone)
+            on_gone(cell);
+        else if (token == &cell->listener)
+            cb_guard_answer(cell);
+        else if (token >= (void *)&cell->pumps[0] && token <= (void *)&cell->pumps[2])
+            on_pump(cell, token);
+    }
+    /* Every writer is gone: what is left in the pipes is all there will be. */
+    for (int i = 1; i < 3 && cell->gone; i++)
+        if (cell->pumps[i].open && cell->pumps[i].to < 0)
+            on_pump(cell, &cell->pumps[i]);
+    return is_over(cell);
+}
+
+int cellblock_signal(cellblock_cell *cell, int signal, cellblock_error **error)
+{
+    if (cell->remote)
+        return cb_remote_signal(cell, signal, error);
+    if (cell->pidfd < 0)
+        return 0;
+    return cb_sys_pidfd_send_signal(cell->pidfd, signal, NULL, 0) < 0 && errno != ESRCH
+               ? cb_fail_errno(error, "sending signal %d to the cell", signal)
+               : 0;
+}
+
+int cellblock_cancel(cellblock_cell *cell, cellblock_error **error)
+{
+    if (cell->remote)
+        return cb_remote_signal(cell, -1, error);
+    if (cell->reason == CB_END_NONE && !cell->status_known)
+        cell->reason = CB_END_CANCELLED;
+    kill_all(cell);
+    return 0;
+}
+
+int cellblock_finish(cellblock_cell *cell, cellblock_result **result, cellblock_error **error)
+{
+    if (cell->remote)
+        return cb_remote_result(cell, result, error);
+    if (!is_over(cell))
+        return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "cellblock_finish: the run has not ended");
+    return cb_result_make(cell, result, error);
+}
+
+int cellblock_wait(cellblock_cell *cell, cellblock_result **result, cellblock_error **error)
+{
+    for (;;) {
+        int over = cellblock_dispatch(cell, error);
+        if (over < 0)
+            return -1;
+        if (over)
+            return cellblock_finish(cell, result, error);
+        struct pollfd ready = {.fd = cellblock_fd(cell), .events = POLLIN};
+        if (poll(&ready, 1, -1) < 0 && errno != EINTR)
+            return cb_fail_errno(error, "waiting for the cell");
+    }
+}
+
+int cellblock_run(const cellblock_policy *policy, const struct cellblock_options *options, cellblock_result **result,
+                  cellblock_error **error)
+{
+    struct cellblock_cell *cell __attribute__((cleanup(cell_cleanup))) = NULL;
+    if (cellblock_start(policy, options, &cell, error) < 0)
+        return -1;
+    return cellblock_wait(cell, result, error);
+}

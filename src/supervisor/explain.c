@@ -1,0 +1,79 @@
+/* From a failed step of set-up to words: which layer, on what, why, and what the person can do. */
+#include "supervisor/supervisor.h"
+
+#include "base/error.h"
+#include "host/host.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const struct {
+    enum cb_stage stage;
+    const char *what;
+    const char *layer;
+    int feature; /* whose probe can explain it, or -1 */
+} stages[] = {
+    {CB_STAGE_IDS, "mapping ids into the cell", "user-namespace", CB_FEATURE_USER_NAMESPACE},
+    {CB_STAGE_ROOT, "making the cell's private root", "mount-api", CB_FEATURE_MOUNT_API},
+    {CB_STAGE_PIVOT, "switching to the cell's root", "mount-api", CB_FEATURE_MOUNT_API},
+    {CB_STAGE_NETWORK, "bringing up the cell's loopback", "network-namespace", CB_FEATURE_NAMESPACES},
+    {CB_STAGE_PROGRAM, "making the program's process", "processes", -1},
+    {CB_STAGE_SESSION, "making a session for the program", "session", -1},
+    {CB_STAGE_LIMITS, "setting a limit", "limits", -1},
+    {CB_STAGE_NO_NEW_PRIVS, "setting no_new_privs", "privileges", -1},
+    {CB_STAGE_CAPABILITIES, "dropping capabilities", "capabilities", -1},
+    {CB_STAGE_LANDLOCK, "applying Landlock", "landlock", CB_FEATURE_LANDLOCK},
+    {CB_STAGE_GUARD, "guarding protected paths", "seccomp-notify", CB_FEATURE_SECCOMP_NOTIFY},
+    {CB_STAGE_DESCRIPTORS, "setting up descriptors", "descriptors", CB_FEATURE_CLOSE_RANGE},
+    {CB_STAGE_SECCOMP, "applying the system call filter", "seccomp", CB_FEATURE_SECCOMP},
+    {CB_STAGE_INIT, "settling the cell's init", "init", -1},
+};
+
+static int explain_step(const struct cb_plan *plan, const struct cb_message *failure, cellblock_error **error)
+{
+    if (failure->detail < 0 || (size_t)failure->detail >= plan->step_count)
+        return cb_fail(error, CELLBLOCK_ERROR_SETUP, failure->errnum, "assembling the cell's root");
+    const struct cb_step *step = &plan->steps[failure->detail];
+    if (step->kind == CB_STEP_PROC) {
+        cb_fail(error, CELLBLOCK_ERROR_REFUSED, failure->errnum, "mounting the cell's own /proc");
+        cb_error_layer(error, "proc");
+        cb_host_explain(CB_FEATURE_PROC, failure->errnum, error);
+        return -1;
+    }
+    if (failure->errnum == ESTALE)
+        return cb_fail(error, CELLBLOCK_ERROR_SETUP, 0, "/%s was replaced by something else while the cell was being set "
+                       "up", step->at);
+    cb_fail(error, CELLBLOCK_ERROR_SETUP, failure->errnum, "putting /%s into the cell (%s)", step->at,
+            step->kind == CB_STEP_SCRATCH ? "scratch" : cb_access_word(step->access));
+    return cb_error_layer(error, "mounts");
+}
+
+static int explain_exec(const struct cb_plan *plan, const struct cb_message *failure, cellblock_error **error)
+{
+    const char *program = plan->argv[0];
+    cb_fail(error, CELLBLOCK_ERROR_PROGRAM, failure->errnum, "%s", program);
+    if (failure->errnum != ENOENT && failure->errnum != EACCES && failure->errnum != ENOTDIR)
+        return -1;
+    return cb_error_hint(error, strchr(program, '/') ? "is it inside the workspace, or granted with --read?"
+                                                     : "it is in no PATH directory that the cell can see: "
+                                                       "`cellblock run --plan` lists what it sees");
+}
+
+int cb_explain_failure(const struct cb_plan *plan, const struct cb_message *failure, cellblock_error **error)
+{
+    if (failure->stage == CB_STAGE_STEP)
+        return explain_step(plan, failure, error);
+    if (failure->stage == CB_STAGE_EXEC)
+        return explain_exec(plan, failure, error);
+    if (failure->stage == CB_STAGE_DIRECTORY)
+        return cb_fail(error, CELLBLOCK_ERROR_USAGE, failure->errnum, "starting in %s", plan->directory);
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++)
+        if (stages[i].stage == failure->stage) {
+            cb_fail(error, CELLBLOCK_ERROR_REFUSED, failure->errnum, "%s", stages[i].what);
+            cb_error_layer(error, stages[i].layer);
+            if (stages[i].feature >= 0)
+                cb_host_explain((enum cb_feature)stages[i].feature, failure->errnum, error);
+            return -1;
+        }
+    return cb_fail(error, CELLBLOCK_ERROR_SETUP, failure->errnum, "setting up the cell");
+}

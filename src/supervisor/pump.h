@@ -1,0 +1,27 @@
+/* Moves bytes between a pipe of the cell and the caller: collects them, or relays them one way with back-pressure. */
+#pragma once
+
+#include "base/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct cb_pump {
+    int from, to;            /* to == -1: collect into `text` */
+    bool own_from, own_to;   /* ours to close; the caller's own descriptors are left as they are */
+    bool to_polls;           /* `to` can be waited for (a regular file can't, and never blocks) */
+    bool open;
+    bool truncated;
+    uint64_t limit, total;
+    struct cb_text text;
+    char *buffer;            /* relaying only */
+    size_t start, length;
+    int epoll;
+};
+
+#define CB_PUMP_INIT {.from = -1, .to = -1}
+
+int cb_pump_open(struct cb_pump *pump, int epoll);
+/* Moves what can be moved. Returns 1 when the limit was passed, 0 otherwise; `open` turns false at the end. */
+int cb_pump_run(struct cb_pump *pump);
+void cb_pump_close(struct cb_pump *pump);

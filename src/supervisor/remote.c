@@ -1,0 +1,299 @@
+/* See remote.h. The caller's side, and (at the end) the helper's.
+ *
+ * The helper is started with CLONE_VM | CLONE_VFORK: no page table of the caller is copied, however large it is. It gets
+ * one socket. The caller sends one request with the standard streams; the helper answers "started" or an error, later
+ * the result. Signals go the other way as single numbers. If the caller goes away, the helper sees the socket close and
+ * ends the cell; if the helper dies, init in the cell sees its wire close. */
+#include "supervisor/remote.h"
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/frame.h"
+#include "base/missing.h"
+#include "policy/pack.h"
+#include "supervisor/result.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+/* Forking costs about 20 µs for each MiB; starting the helper about half a millisecond. */
+enum { LARGE_PAGES = (48 << 20) / 4096 };
+
+enum { HELPER_FD = 3, STACK = 32 * 1024 };
+enum { REPLY_STARTED = 1, REPLY_ERROR, REPLY_RESULT };
+
+struct cb_remote {
+    int socket;
+    int pidfd;
+    struct cb_text reply;
+    bool over;
+};
+
+static void text_cleanup(struct cb_text *text)
+{
+    cb_text_free(text);
+}
+#define autotext __attribute__((cleanup(text_cleanup)))
+
+static bool is_large(void)
+{
+    cb_autofd int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    char text[128];
+    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    unsigned long size, resident;
+    if (length <= 0)
+        return false;
+    text[length] = '\0';
+    return sscanf(text, "%lu %lu", &size, &resident) == 2 && resident > LARGE_PAGES;
+}
+
+int cb_remote_wanted(struct cellblock_options *options, cellblock_error **error)
+{
+    if (options->helper == CELLBLOCK_HELPER_NEVER || (options->helper == CELLBLOCK_HELPER_AUTO && !is_large()))
+        return 0;
+    if (!options->helper_path)
+        options->helper_path = CELLBLOCK_HELPER_PATH;
+    if (access(options->helper_path, X_OK) == 0)
+        return 1;
+    if (options->helper == CELLBLOCK_HELPER_AUTO)
+        return 0; /* slower, and nothing else */
+    cb_fail(error, CELLBLOCK_ERROR_USAGE, errno, "the helper program %s", options->helper_path);
+    return cb_error_hint(error, "install the cellblock program, or name it in helper_path");
+}
+
+/* ---- The caller ---- */
+
+struct launch {
+    const char *path;
+    int socket;
+    sigset_t mask;
+};
+
+static int become_helper(void *data)
+{
+    const struct launch *launch = data;
+    char *const argv[] = {(char *)"cellblock", (char *)"helper", NULL};
+    char *const envp[] = {NULL};
+    sigprocmask(SIG_SETMASK, &launch->mask, NULL);
+    if (launch->socket == HELPER_FD ? fcntl(HELPER_FD, F_SETFD, 0) == 0 : dup2(launch->socket, HELPER_FD) == HELPER_FD)
+        execve(launch->path, argv, envp);
+    _exit(127);
+}
+
+static int launch_helper(struct cb_remote *remote, const char *path, cellblock_error **error)
+{
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+        return cb_fail_errno(error, "making a socket pair");
+    remote->socket = ends[0];
+    cb_autofd int theirs = ends[1];
+    cb_autofree char *stack = malloc(STACK);
+    if (!stack)
+        return cb_fail_memory(error);
+    struct launch launch = {.path = path, .socket = theirs};
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &launch.mask);
+    /* No exit signal: the caller's own wait calls and SIGCHLD handler never see it. */
+    pid_t pid = clone(become_helper, (char *)((uintptr_t)(stack + STACK) & ~15UL), CLONE_VM | CLONE_VFORK | CLONE_PIDFD,
+                      &launch, &remote->pidfd);
+    int failed = errno;
+    pthread_sigmask(SIG_SETMASK, &launch.mask, NULL);
+    return pid < 0 ? cb_fail(error, CELLBLOCK_ERROR_SYSTEM, failed, "starting the helper program %s", path) : 0;
+}
+
+void cb_remote_free(struct cb_remote *remote)
+{
+    if (!remote)
+        return;
+    cb_close_cleanup(&remote->socket); /* the helper ends its cell when it sees this */
+    if (remote->pidfd >= 0) {
+        siginfo_t info;
+        while (waitid((idtype_t)P_PIDFD, (id_t)remote->pidfd, &info, WEXITED | __WALL) < 0 && errno == EINTR)
+            ;
+        close(remote->pidfd);
+    }
+    cb_text_free(&remote->reply);
+    free(remote);
+}
+
+static int take_error(struct cb_frame_reader *reader, cellblock_error **error)
+{
+    enum cellblock_error_code code = (enum cellblock_error_code)cb_read_number(reader);
+    int errnum = (int)cb_read_number(reader);
+    const char *message = cb_read_string(reader), *layer = cb_read_string(reader), *hint = cb_read_string(reader);
+    cb_fail(error, code, 0, "%s", message ? message : "the helper failed");
+    if (error && *error && cellblock_error_errno(*error) == 0)
+        (*error)->errnum = errnum;
+    if (layer)
+        cb_error_layer(error, layer);
+    return hint ? cb_error_hint(error, "%s", hint) : -1;
+}
+
+int cb_remote_start(struct cellblock_cell *cell, const cellblock_policy *policy, const struct cellblock_options *options,
+                    cellblock_error **error)
+{
+    struct cb_remote *remote = cell->remote = calloc(1, sizeof *remote);
+    if (!remote)
+        return cb_fail_memory(error);
+    remote->socket = remote->pidfd = -1;
+    if (launch_helper(remote, options->helper_path, error) < 0)
+        return -1;
+    autotext struct cb_text request = {0};
+    cb_autofree char *here = options->directory ? NULL : getcwd(NULL, 0);
+    cb_frame_list(&request, options->argv);
+    cb_frame_list(&request, options->envp);
+    cb_frame_string(&request, options->directory ? options->directory : here);
+    cb_frame_number(&request, options->collect != 0);
+    bool own = options->stdio[0] == 0 && options->stdio[1] == 0 && options->stdio[2] == 0;
+    int fds[3];
+    size_t count = 0;
+    uint64_t given = 0; /* which of the three are there */
+    for (int i = 0; i < 3; i++) {
+        int fd = own ? i : options->stdio[i];
+        if (fd >= 0 && fcntl(fd, F_GETFD) >= 0) {
+            fds[count++] = fd;
+            given |= 1U << i;
+        }
+    }
+    cb_frame_number(&request, given);
+    cb_policy_pack(policy, &request);
+    cell->epoll = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event event = {.events = EPOLLIN};
+    if (cell->epoll < 0 || epoll_ctl(cell->epoll, EPOLL_CTL_ADD, remote->socket, &event) < 0 ||
+        cb_frame_send(remote->socket, &request, fds, count) < 0 ||
+        cb_frame_receive(remote->socket, &remote->reply, NULL) < 0)
+        return cb_fail_errno(error, "talking to the helper program %s", options->helper_path);
+    struct cb_frame_reader reader = {.at = remote->reply.data, .left = remote->reply.length};
+    return cb_read_number(&reader) == REPLY_STARTED ? 0 : take_error(&reader, error);
+}
+
+int cb_remote_dispatch(struct cellblock_cell *cell, cellblock_error **error)
+{
+    struct cb_remote *remote = cell->remote;
+    struct pollfd ready = {.fd = remote->socket, .events = POLLIN};
+    if (remote->over)
+        return 1;
+    if (poll(&ready, 1, 0) <= 0)
+        return 0;
+    /* The result comes in one piece at the very end: from here on the helper is only writing. */
+    if (cb_frame_receive(remote->socket, &remote->reply, NULL) < 0)
+        return cb_fail_errno(error, "the helper program of the cell");
+    remote->over = true;
+    return 1;
+}
+
+int cb_remote_signal(struct cellblock_cell *cell, int signal, cellblock_error **error)
+{
+    int32_t number = signal;
+    return send(cell->remote->socket, &number, sizeof number, MSG_NOSIGNAL) < 0 && errno != EPIPE
+               ? cb_fail_errno(error, "signalling through the helper program")
+               : 0;
+}
+
+int cb_remote_result(struct cellblock_cell *cell, cellblock_result **result, cellblock_error **error)
+{
+    struct cb_remote *remote = cell->remote;
+    if (!remote->over)
+        return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "cellblock_finish: the run has not ended");
+    struct cb_frame_reader reader = {.at = remote->reply.data, .left = remote->reply.length};
+    return cb_read_number(&reader) == REPLY_RESULT ? cb_result_unpack(&reader, result, error) : take_error(&reader, error);
+}
+
+/* ---- The helper ---- */
+
+static int reply_error(int fd, const cellblock_error *error)
+{
+    autotext struct cb_text reply = {0};
+    cb_frame_number(&reply, REPLY_ERROR);
+    cb_frame_number(&reply, cellblock_error_code(error));
+    cb_frame_number(&reply, (uint64_t)cellblock_error_errno(error));
+    cb_frame_string(&reply, cellblock_error_message(error));
+    cb_frame_string(&reply, cellblock_error_layer(error));
+    cb_frame_string(&reply, cellblock_error_hint(error));
+    return cb_frame_send(fd, &reply, NULL, 0);
+}
+
+static int start_for_caller(int fd, cellblock_cell **cell, cellblock_error **error)
+{
+    autotext struct cb_text request = {0};
+    int received[3] = {-1, -1, -1};
+    if (cb_frame_receive(fd, &request, received) < 0)
+        return cb_fail_errno(error, "reading the caller's request");
+    struct cb_frame_reader reader = {.at = request.data, .left = request.length};
+    cb_autofree const char **argv = cb_read_list(&reader);
+    cb_autofree const char **envp = cb_read_list(&reader);
+    struct cellblock_options options = {
+        .size = sizeof options, .argv = argv, .envp = envp, .helper = CELLBLOCK_HELPER_NEVER};
+    options.directory = cb_read_string(&reader);
+    options.collect = (int)cb_read_number(&reader);
+    uint64_t given = cb_read_number(&reader);
+    cellblock_policy *policy = NULL;
+    if (cb_policy_unpack(&reader, &policy, error) < 0)
+        return -1;
+    for (int i = 0, next = 0; i < 3; i++)
+        options.stdio[i] = given & 1U << i && next < 3 ? received[next++] : -1;
+    int failed = cellblock_start(policy, &options, cell, error);
+    for (int i = 0; i < 3; i++)
+        if (options.collect || failed)
+            cb_close_cleanup(&received[i]);
+    cellblock_policy_free(policy);
+    return failed;
+}
+
+/* Returns false when the caller is gone. */
+static bool obey(int fd, cellblock_cell *cell)
+{
+    int32_t number;
+    ssize_t got = recv(fd, &number, sizeof number, MSG_DONTWAIT);
+    if (got == sizeof number && number < 0)
+        cellblock_cancel(cell, NULL);
+    else if (got == sizeof number)
+        cellblock_signal(cell, number, NULL);
+    return got == sizeof number || (got < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+int cellblock_helper_serve(int fd)
+{
+    cellblock_cell *cell = NULL;
+    cellblock_error *error = NULL;
+    cellblock_result *result = NULL;
+    if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+        return 125;
+    cb_sys_close_range((unsigned)fd + 1, ~0U, 0); /* whatever the caller left open is not ours */
+    autotext struct cb_text reply = {0};
+    int status = start_for_caller(fd, &cell, &error);
+    cb_frame_number(&reply, REPLY_STARTED);
+    bool alive = status == 0 && cb_frame_send(fd, &reply, NULL, 0) == 0;
+    while (alive) {
+        int over = cellblock_dispatch(cell, &error);
+        if (over) {
+            status = over < 0 ? -1 : cellblock_finish(cell, &result, &error);
+            break;
+        }
+        struct pollfd ready[] = {{.fd = cellblock_fd(cell), .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+        if (poll(ready, 2, -1) > 0 && ready[1].revents)
+            alive = obey(fd, cell);
+    }
+    if (status < 0) {
+        reply_error(fd, error);
+    } else if (alive) {
+        cb_text_free(&reply);
+        cb_frame_number(&reply, REPLY_RESULT);
+        cb_result_pack(result, &reply);
+        status = cb_frame_send(fd, &reply, NULL, 0);
+    }
+    cellblock_cell_free(cell);
+    cellblock_result_free(result);
+    cellblock_error_free(error);
+    return status < 0 ? 125 : 0;
+}

@@ -1,0 +1,17 @@
+/* A run whose supervisor is a helper process: forking a large caller is slow, so the caller starts the small `cellblock`
+ * program instead (without copying itself) and speaks to it over a socket pair. */
+#pragma once
+
+#include "supervisor/supervisor.h"
+
+struct cb_remote;
+
+/* 1: this run goes through the helper; 0: it does not; -1: it must and can't. */
+int cb_remote_wanted(struct cellblock_options *options, cellblock_error **error);
+int cb_remote_start(struct cellblock_cell *cell, const cellblock_policy *policy, const struct cellblock_options *options,
+                    cellblock_error **error);
+int cb_remote_dispatch(struct cellblock_cell *cell, cellblock_error **error);
+/* signal -1: cancel. */
+int cb_remote_signal(struct cellblock_cell *cell, int signal, cellblock_error **error);
+int cb_remote_result(struct cellblock_cell *cell, cellblock_result **result, cellblock_error **error);
+void cb_remote_free(struct cb_remote *remote);

@@ -1,0 +1,224 @@
+/* Starting a cell. Runs in the supervisor with the caller's privileges.
+ *
+ *   1. (root only) detached mounts of everything that the plan shows, from the descriptors that were checked
+ *   2. clone3 into new namespaces, with all signals blocked, so that no handler of the caller's runs in the child
+ *   3. (root only) map an unprivileged id, give the caller's own trees that mapping, say "go"
+ *   4. listen on the wire until the program runs, or a step has failed
+ * The child is not announced by SIGCHLD and is not seen by the caller's own wait calls: it is waited for by descriptor. */
+#include "supervisor/supervisor.h"
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/missing.h"
+#include "host/host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static const uint64_t namespaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
+                                   CLONE_NEWUTS | CLONE_NEWCGROUP;
+
+/* ---- What only root can and must do from outside ---- */
+
+static const struct cb_place *place_of(const struct cb_plan *plan, const struct cb_step *step)
+{
+    for (size_t i = 0; i < plan->resolved->place_count; i++)
+        if (strcmp(plan->resolved->places[i].path + 1, step->at) == 0)
+            return &plan->resolved->places[i];
+    return NULL;
+}
+
+static int make_trees(struct cb_plan *plan, cellblock_error **error)
+{
+    for (size_t i = 0; i < plan->step_count; i++) {
+        struct cb_step *step = &plan->steps[i];
+        if (step->kind != CB_STEP_BIND)
+            continue;
+        const struct cb_place *place = place_of(plan, step);
+        cb_autofd int opened = place ? -1 : open(step->source, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        int source = place ? place->fd : opened;
+        step->tree = source < 0 ? -1
+                                : cb_sys_open_tree(source, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH |
+                                                                   AT_RECURSIVE);
+        if (step->tree < 0) {
+            cb_fail(error, CELLBLOCK_ERROR_SETUP, errno, "making a private mount of %s", step->source);
+            return cb_error_layer(error, "mount-api");
+        }
+    }
+    return 0;
+}
+
+static int write_map(pid_t pid, const char *file, unsigned inside, unsigned outside, cellblock_error **error)
+{
+    char path[64], line[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, file);
+    int length = snprintf(line, sizeof line, "%u %u 1\n", inside, outside);
+    cb_autofd int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, line, (size_t)length) != length) {
+        cb_fail(error, CELLBLOCK_ERROR_SETUP, errno, "mapping host id %u into the cell", outside);
+        return cb_error_layer(error, "user-namespace");
+    }
+    return 0;
+}
+
+/* The caller's own directories appear in the cell as owned by the cell, and what it makes there ends up as the caller's. */
+static int map_trees(struct cb_plan *plan, pid_t pid, cellblock_error **error)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/ns/user", pid);
+    cb_autofd int userns = open(path, O_RDONLY | O_CLOEXEC);
+    if (userns < 0)
+        return cb_fail(error, CELLBLOCK_ERROR_SETUP, errno, "opening the cell's user namespace");
+    for (size_t i = 0; i < plan->step_count; i++) {
+        struct cb_step *step = &plan->steps[i];
+        if (!step->idmapped || !cb_layer_on(plan, CB_OFF_IDS))
+            continue;
+        struct cb_mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns};
+        if (cb_sys_mount_setattr(step->tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr) == 0)
+            continue;
+        int failed = errno;
+        if (cb_decide_accept_weaker(plan->resolved->policy, "idmap")) {
+            if (json_array_append_new(plan->weaker, json_sprintf("idmap: /%s", step->at)) < 0)
+                return cb_fail_memory(error);
+            continue;
+        }
+        cb_fail(error, CELLBLOCK_ERROR_REFUSED, failed, "showing /%s to the cell as its own (idmapped mount)", step->at);
+        cb_error_layer(error, "idmap");
+        return cb_error_hint(error, "the file system there may not support it: use a directory on another one, run "
+                             "cellblock as an ordinary user, or accept the weakening: \"accept_weaker\": [\"idmap\"]");
+    }
+    return 0;
+}
+
+static int map_and_go(struct cellblock_cell *cell, pid_t pid, cellblock_error **error)
+{
+    struct cb_plan *plan = cell->plan;
+    if (!plan->privileged)
+        return 0;
+    if (write_map(pid, "uid_map", plan->inside_uid, plan->outside_uid, error) < 0 ||
+        write_map(pid, "gid_map", plan->inside_gid, plan->outside_gid, error) < 0 || map_trees(plan, pid, error) < 0)
+        return -1;
+    const struct cb_message go = {.kind = CB_MESSAGE_GO};
+    return cb_wire_send(cell->wire, &go, -1) < 0
+               ? cb_fail(error, CELLBLOCK_ERROR_SETUP, errno, "talking to the cell while it starts")
+               : 0;
+}
+
+/* ---- The clone ---- */
+
+static pid_t clone_init(struct cellblock_cell *cell, struct cb_entry *entry, cellblock_error **error)
+{
+    int pidfd = -1;
+    struct cb_clone_args args = {.flags = namespaces | CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
+                                 .pidfd = (uint64_t)(uintptr_t)&pidfd};
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &entry->mask);
+    pid_t pid = cb_sys_clone3(&args, sizeof args);
+    if (pid == 0)
+        cb_cell_enter(entry);
+    int failed = errno;
+    pthread_sigmask(SIG_SETMASK, &entry->mask, NULL);
+    if (pid < 0) {
+        cb_fail(error, CELLBLOCK_ERROR_REFUSED, failed, "making the cell's namespaces");
+        cb_error_layer(error, "user-namespace");
+        cb_host_explain(CB_FEATURE_USER_NAMESPACE, failed, error);
+        return -1;
+    }
+    cell->pidfd = pidfd;
+    return pid;
+}
+
+static int receive(int wire, struct cb_message *message, int *fd)
+{
+    struct iovec data = {.iov_base = message, .iov_len = sizeof *message};
+    union {
+        struct cmsghdr align;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct msghdr header = {
+        .msg_iov = &data, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
+    *fd = -1;
+    ssize_t got;
+    do
+        got = recvmsg(wire, &header, MSG_CMSG_CLOEXEC);
+    while (got < 0 && errno == EINTR);
+    for (struct cmsghdr *item = got < 0 ? NULL : CMSG_FIRSTHDR(&header); item; item = CMSG_NXTHDR(&header, item))
+        if (item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_RIGHTS)
+            memcpy(fd, CMSG_DATA(item), sizeof *fd);
+    if (got == (ssize_t)sizeof *message)
+        return 0;
+    if (got >= 0)
+        errno = EPIPE;
+    return -1;
+}
+
+static int listen_until_started(struct cellblock_cell *cell, cellblock_error **error)
+{
+    for (;;) {
+        struct cb_message message;
+        int fd;
+        if (receive(cell->wire, &message, &fd) < 0) {
+            cb_close_cleanup(&fd);
+            return cb_fail(error, CELLBLOCK_ERROR_SETUP, errno, "the cell ended while it was being set up");
+        }
+        switch (message.kind) {
+        case CB_MESSAGE_ROOT:
+            cell->root = fd;
+            break;
+        case CB_MESSAGE_LISTENER:
+            cell->listener = fd;
+            break;
+        case CB_MESSAGE_STARTED:
+            return 0;
+        case CB_MESSAGE_FAILED:
+            return cb_explain_failure(cell->plan, &message, error);
+        default:
+            cb_close_cleanup(&fd);
+            return cb_fail(error, CELLBLOCK_ERROR_SETUP, EPROTO, "the cell while it was being set up");
+        }
+    }
+}
+
+int cb_spawn(struct cellblock_cell *cell, const int stdio[3], cellblock_error **error)
+{
+    struct cb_plan *plan = cell->plan;
+    if (plan->privileged && make_trees(plan, error) < 0)
+        return -1;
+    int wire[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wire) < 0)
+        return cb_fail_errno(error, "making a socket pair");
+    cell->wire = wire[0];
+    cb_autofd int inside = wire[1];
+    cb_autofd int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0)
+        return cb_fail_errno(error, "opening /dev/null");
+    struct cb_entry entry = {
+        .plan = plan,
+        .wire = inside,
+        .peer = cell->wire,
+        .stdio = {stdio[0], stdio[1], stdio[2]},
+        .null = null,
+        .die_with_parent = getpid() == gettid(),
+    };
+    pid_t pid = clone_init(cell, &entry, error);
+    if (pid < 0)
+        return -1;
+    cb_close_cleanup(&inside);
+    inside = -1;
+    if (map_and_go(cell, pid, error) < 0 || listen_until_started(cell, error) < 0)
+        return -1;
+    for (size_t i = 0; i < plan->step_count; i++) {
+        cb_close_cleanup(&plan->steps[i].tree);
+        plan->steps[i].tree = -1;
+    }
+    return 0;
+}

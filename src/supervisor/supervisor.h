@@ -1,0 +1,43 @@
+/* The outside of a cell: starts it, watches it, answers it, ends it. Trusts no byte that comes from inside. One thread,
+ * driven by cellblock_dispatch() from whatever event loop the caller has. */
+#pragma once
+
+#include "cell/cell.h"
+#include "plan/plan.h"
+#include "supervisor/pump.h"
+
+#include <sys/resource.h>
+#include <time.h>
+
+enum cb_end { CB_END_NONE, CB_END_EXITED, CB_END_SIGNALED, CB_END_TIMEOUT, CB_END_CANCELLED, CB_END_OUTPUT };
+
+struct cellblock_cell {
+    struct cb_plan *plan;
+    int epoll;
+    int pidfd;              /* init; -1 once it was waited for */
+    int wire;
+    int timer;
+    int listener;           /* of the guard, or -1 */
+    int root;               /* the cell's root directory, for the guard, or -1 */
+    struct cb_pump pumps[3];
+    enum cb_end reason;     /* why we ended it, when we did */
+    bool status_known;
+    int status;             /* as from wait(), reported by init */
+    bool collect;           /* output goes into the result */
+    bool gone;              /* every process of the cell is gone */
+    struct rusage usage;
+    struct timespec started, ended;
+    struct cb_remote *remote; /* the run is in a helper process; see remote.c */
+};
+
+/* Starting (spawn.c): returns with the program running, or with the step that failed. */
+int cb_spawn(struct cellblock_cell *cell, const int stdio[3], cellblock_error **error);
+
+/* Words for a failed step (explain.c). */
+int cb_explain_failure(const struct cb_plan *plan, const struct cb_message *failure, cellblock_error **error);
+
+/* Answers one notification (guard.c). Never blocks; a notification that can't be answered is refused. */
+void cb_guard_answer(struct cellblock_cell *cell);
+
+/* The result of a run that has ended (result.c). */
+int cb_result_make(struct cellblock_cell *cell, cellblock_result **result, cellblock_error **error);

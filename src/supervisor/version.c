@@ -1,0 +1,7 @@
+/* The version, from the build. */
+#include "cellblock.h"
+
+const char *cellblock_version(void)
+{
+    return CELLBLOCK_VERSION;
+}
