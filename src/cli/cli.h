@@ -1,0 +1,44 @@
+/* The command line program. It sits on the public API; everything it does, an embedder can do. */
+#pragma once
+
+#include "cellblock.h"
+
+#include <getopt.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { CB_EXIT_FAILED = 125, CB_EXIT_CANNOT_RUN = 126, CB_EXIT_NOT_FOUND = 127 };
+
+/* One table per command: getopt_long and the help text are both made from it. */
+struct cb_option {
+    const char *name;
+    int key;                 /* what getopt_long returns; its own character for a short form too */
+    const char *argument;    /* what stands for the argument in the help, or NULL */
+    const char *help;        /* NULL with no name: `heading` */
+};
+
+/* Prints usage, description and the table to `stream`. */
+void cb_print_help(FILE *stream, const char *usage, const char *description, const struct cb_option *options);
+/* getopt_long over the table; prints a message of its own for what it does not know ('?' is returned). */
+int cb_next_option(int argc, char **argv, const struct cb_option *options);
+
+/* Prints "cellblock: …" with layer and hint, safe for a terminal, and frees the error. Returns the exit status. */
+int cb_report_error(cellblock_error *error);
+/* The same for a mistake in the command line. */
+int cb_usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Flags that make up a policy, shared by `run` and `policy show`. */
+struct cb_policy_flags {
+    const char *policy, *profile;
+    const char **tighten;
+    size_t tighten_count;
+    json_t *document;        /* what the other flags compile to */
+};
+int cb_policy_from_flags(const struct cb_policy_flags *flags, cellblock_policy **policy, cellblock_error **error);
+int cb_flag_tighten(struct cb_policy_flags *flags, const char *file);
+void cb_policy_flags_end(struct cb_policy_flags *flags);
+
+int cb_cli_run(int argc, char **argv);
+int cb_cli_policy(int argc, char **argv);
+int cb_cli_doctor(int argc, char **argv);

@@ -1,0 +1,54 @@
+/* From flags to a policy: a base (a file, a profile, or the default), the other flags as a document on top of it, and
+ * what may only tighten. */
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "cli/cli.h"
+
+#include <string.h>
+
+int cb_flag_tighten(struct cb_policy_flags *flags, const char *file)
+{
+    const char **slot = cb_array_push(&flags->tighten, &flags->tighten_count);
+    if (!slot)
+        return -1;
+    *slot = file;
+    return 0;
+}
+
+void cb_policy_flags_end(struct cb_policy_flags *flags)
+{
+    json_decref(flags->document);
+    free(flags->tighten);
+}
+
+static int load_base(const struct cb_policy_flags *flags, cellblock_policy **policy, cellblock_error **error)
+{
+    if (flags->policy)
+        return cellblock_policy_load_file(flags->policy, policy, error);
+    if (!flags->profile)
+        return cellblock_policy_new(policy, error);
+    json_t *document = json_pack("{s:i, s:[s]}", "cellblock", 1, "extends", flags->profile);
+    cb_autofree char *text = document ? json_dumps(document, 0) : NULL;
+    json_decref(document);
+    return cellblock_policy_load_text(text ? text : "", text ? strlen(text) : 0, "--profile", policy, error);
+}
+
+int cb_policy_from_flags(const struct cb_policy_flags *flags, cellblock_policy **policy, cellblock_error **error)
+{
+    if (load_base(flags, policy, error) < 0)
+        return -1;
+    if (flags->document && json_object_size(flags->document) > 1) {
+        cb_autofree char *text = json_dumps(flags->document, 0);
+        if (cellblock_policy_add_text(*policy, text ? text : "", text ? strlen(text) : 0, "command line", error) < 0)
+            return -1;
+    }
+    for (size_t i = 0; i < flags->tighten_count; i++) {
+        cellblock_policy *other = NULL;
+        int failed = cellblock_policy_load_file(flags->tighten[i], &other, error) < 0 ||
+                     cellblock_policy_tighten(*policy, other, error) < 0;
+        cellblock_policy_free(other);
+        if (failed)
+            return -1;
+    }
+    return 0;
+}

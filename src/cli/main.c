@@ -1,0 +1,65 @@
+/* cellblock: picks the command. One file per command. */
+#include "cli/cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "Usage: cellblock COMMAND [OPTIONS]\n"
+    "\n"
+    "Runs code that nobody vouches for, in a cell: it sees the system read-only, can write only its\n"
+    "workspace, has no network, and is gone when it ends.\n"
+    "\n"
+    "  run [OPTIONS] -- PROGRAM [ARGUMENT…]   run a program in a cell\n"
+    "  doctor                                 what this machine can enforce, and how to get what is missing\n"
+    "  policy show | check | schema           look at policies\n"
+    "  version                                print the version\n"
+    "\n"
+    "`cellblock COMMAND --help` says more. With no options at all, `cellblock run -- PROGRAM` is already safe.\n";
+
+static int print_version(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    printf("cellblock %s\n", cellblock_version());
+    return 0;
+}
+
+static int print_help(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    fputs(usage, stdout);
+    return 0;
+}
+
+/* Not for people: the supervisor of a cell that a large process started through the library. */
+static int serve_caller(int argc, char **argv)
+{
+    (void)argv;
+    return argc == 1 ? cellblock_helper_serve(3) : CB_EXIT_FAILED;
+}
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"run", cb_cli_run},         {"doctor", cb_cli_doctor},  {"policy", cb_cli_policy}, {"version", print_version},
+    {"--version", print_version}, {"help", print_help},       {"--help", print_help},    {"-h", print_help},
+    {"helper", serve_caller},
+};
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fputs(usage, stderr);
+        return CB_EXIT_FAILED;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            int status = commands[i].run(argc - 1, argv + 1);
+            /* Output that could not be written (a full disk, say) is a failure, not a detail. */
+            return fflush(stdout) == 0 && !ferror(stdout) ? status : CB_EXIT_FAILED;
+        }
+    return cb_usage_error(NULL, "there is no command '%s'", argv[1]);
+}
