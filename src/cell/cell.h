@@ -83,7 +83,10 @@ int cb_cell_landlock_stdio(struct cb_cell_state *state);
 int cb_cell_landlock_enforce(struct cb_cell_state *state);
 int cb_cell_limits(struct cb_cell_state *state);
 int cb_cell_no_new_privs(struct cb_cell_state *state);
+/* For good, whatever is executed later. */
 int cb_cell_drop_capabilities(struct cb_cell_state *state);
+/* For init, which never executes anything. */
+int cb_cell_drop_own_capabilities(struct cb_cell_state *state);
 int cb_cell_guard(struct cb_cell_state *state);
 int cb_cell_filter(struct cb_cell_state *state);
 int cb_cell_stdio(struct cb_cell_state *state);

@@ -37,7 +37,7 @@ static int settle(struct cb_cell_state *state, int *told)
         return -1;
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         return -1;
-    return cb_cell_no_new_privs(state) < 0 || cb_cell_drop_capabilities(state) < 0 ? -1 : 0;
+    return cb_cell_no_new_privs(state) < 0 || cb_cell_drop_own_capabilities(state) < 0 ? -1 : 0;
 }
 
 /* Returns true, with its status, when the program itself has ended. */

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cellblock.h"
+#include "host/ids.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -22,17 +23,6 @@ static inline struct cb_attempt cb_attempt_failed(const char *step)
 {
     return (struct cb_attempt){.step = step, .errnum = errno};
 }
-
-/* How a user namespace of this caller is mapped. Root is mapped to an unprivileged id where there is one. */
-enum cb_mapping {
-    CB_MAPPING_SELF,    /* an ordinary user, or root of a namespace that stands for one: its own id */
-    CB_MAPPING_NOBODY,  /* root: CB_NOBODY */
-    CB_MAPPING_NONE,    /* root with no other id to map: a cell would be root */
-};
-#define CB_NOBODY 65534
-enum cb_mapping cb_mapping_of_caller(void);
-/* Has our own user or group id no place in the user namespace that we are in? False when that can't be seen. */
-bool cb_ids_unmapped(void);
 
 /* Runs `function` in a child in new namespaces (CLONE_NEW*; with CLONE_NEWUSER its ids are mapped as for a cell). All
  * that goes wrong inside is in *attempt; -1 only when the attempt could not be made at all. */

@@ -1,5 +1,5 @@
-/* The ids of this process in the user namespace that it is in, and what its cells are mapped to. */
-#include "host/attempt.h"
+/* See ids.h. */
+#include "host/ids.h"
 
 #include "base/cleanup.h"
 
@@ -28,11 +28,16 @@ static bool root_of_machine(void)
     return stat("/proc/sys/kernel", &settings) < 0 || settings.st_uid == 0;
 }
 
+bool cb_id_mapped(unsigned id)
+{
+    return mapped("/proc/self/uid_map", id, false) && mapped("/proc/self/gid_map", id, false);
+}
+
 enum cb_mapping cb_mapping_of_caller(void)
 {
     if (geteuid() != 0)
         return CB_MAPPING_SELF;
-    if (mapped("/proc/self/uid_map", CB_NOBODY, false) && mapped("/proc/self/gid_map", CB_NOBODY, false))
+    if (cb_id_mapped(CB_NOBODY))
         return CB_MAPPING_NOBODY;
     return root_of_machine() ? CB_MAPPING_NONE : CB_MAPPING_SELF;
 }

@@ -6,15 +6,15 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "host/ids.h"
 #include "policy/walk.h"
 
-#include <fcntl.h>
-#include <stdio.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/capability.h>
 
 /* Ids that no distribution, container manager or directory service hands out; one per cell as far as they reach. */
-enum { FIRST_CELL_ID = 1879048192, CELL_IDS = 65536, NOBODY = 65534 };
+enum { FIRST_CELL_ID = 1879048192, CELL_IDS = 65536 };
 
 static void free_list(char **list)
 {
@@ -97,34 +97,27 @@ static bool can_administrate(void)
     return admin == CAP_SET && setuid == CAP_SET;
 }
 
-/* Does the user namespace that we are in know this id at all? */
-static bool id_exists(unsigned id)
-{
-    cb_autofd int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
-    char text[512];
-    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (length <= 0)
-        return false;
-    text[length] = '\0';
-    for (const char *line = text; *line;) {
-        unsigned long first, outside, count;
-        if (sscanf(line, "%lu %lu %lu", &first, &outside, &count) == 3 && id >= first && id - first < count)
-            return true;
-        line += strcspn(line, "\n");
-        line += *line == '\n';
-    }
-    return false;
-}
-
-static void choose_ids(struct cb_plan *plan)
+static int choose_ids(struct cb_plan *plan, cellblock_error **error)
 {
     plan->inside_uid = plan->outside_uid = geteuid();
     plan->inside_gid = plan->outside_gid = getegid();
-    plan->privileged = plan->outside_uid == 0 && can_administrate();
-    if (!plan->privileged || !cb_layer_on(plan, CB_OFF_IDS))
-        return;
+    enum cb_mapping mapping = cb_mapping_of_caller();
+    if (mapping == CB_MAPPING_SELF)
+        return 0;
+    if (mapping == CB_MAPPING_NONE || !can_administrate()) {
+        cb_fail(error, CELLBLOCK_ERROR_REFUSED, 0, mapping == CB_MAPPING_NONE
+                ? "the caller is root, and there is no unprivileged id that the cell could be given"
+                : "the caller is root without the capabilities to give the cell an unprivileged id (CAP_SYS_ADMIN and "
+                  "CAP_SETUID)");
+        cb_error_layer(error, "ids");
+        return cb_error_hint(error, "run cellblock as an ordinary user");
+    }
+    plan->privileged = true;
+    if (!cb_layer_on(plan, CB_OFF_IDS))
+        return 0;
     unsigned id = FIRST_CELL_ID + (unsigned)getpid() % CELL_IDS;
-    plan->outside_uid = plan->outside_gid = id_exists(id) ? id : NOBODY;
+    plan->outside_uid = plan->outside_gid = cb_id_mapped(id) ? id : CB_NOBODY;
+    return 0;
 }
 
 static int copy_argv(struct cb_plan *plan, const char *const *argv, cellblock_error **error)
@@ -179,17 +172,6 @@ static char *choose_home(const char *home)
     return chosen;
 }
 
-static int check_isolation(const struct cb_plan *plan, cellblock_error **error)
-{
-    if (plan->outside_uid == 0 && cb_layer_on(plan, CB_OFF_IDS)) {
-        cb_fail(error, CELLBLOCK_ERROR_REFUSED, 0, "the caller is root without the capabilities to give the cell an "
-                "unprivileged id (CAP_SYS_ADMIN and CAP_SETUID)");
-        cb_error_layer(error, "ids");
-        return cb_error_hint(error, "run cellblock as an ordinary user in this container");
-    }
-    return 0;
-}
-
 int cb_plan_make(const cellblock_policy *policy, const struct cellblock_options *options, struct cb_plan **plan,
                  cellblock_error **error)
 {
@@ -214,8 +196,7 @@ int cb_plan_make(const cellblock_policy *policy, const struct cellblock_options 
     made->home = choose_home(home);
     if (!made->home)
         return cb_fail_memory(error);
-    choose_ids(made);
-    if (check_isolation(made, error) < 0 || copy_argv(made, options->argv, error) < 0 ||
+    if (choose_ids(made, error) < 0 || copy_argv(made, options->argv, error) < 0 ||
         cb_resolve(policy, &context, &made->resolved, error) < 0 || cb_plan_mounts(made, error) < 0 ||
         cb_plan_guard(made, error) < 0 || cb_plan_landlock(made, error) < 0 ||
         cb_filter_for_policy(made->resolved->policy, &made->filter, error) < 0 || cb_plan_limits(made, error) < 0 ||

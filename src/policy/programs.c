@@ -140,6 +140,9 @@ static int found_at(const struct cb_program_finder *finder, const char *path, co
         return -1;
     if (walk.fd < 0 || !S_ISREG(walk.mode))
         return 0;
+    if (walk.link_count == 0 && finder->readable(finder->data, walk.path) &&
+        !cb_path_within(walk.path, finder->workspace))
+        return 0; /* a program of the system */
     bool installed = false;
     trusted = trusted && !cb_path_within(path, finder->workspace) && !cb_path_within(walk.path, finder->workspace);
     if (grant_installation(finder, path, program, &installed, error) < 0)
@@ -158,6 +161,42 @@ static int found_at(const struct cb_program_finder *finder, const char *path, co
     return follow_script(finder, walk.fd, depth, trusted, error);
 }
 
+/* The path of a program in one entry of PATH; false when it is not there. */
+static bool in_entry(const char *entry, size_t length, const char *program, char path[PATH_MAX])
+{
+    return entry[0] == '/' && snprintf(path, PATH_MAX, "%.*s/%s", (int)length, entry, program) < PATH_MAX &&
+           access(path, X_OK) == 0;
+}
+
+/* Entries that the cell can read anyway are looked into only when a later one, which it can't, has the program too:
+ * with a PATH of system directories alone nothing is looked up at all. */
+static int find_in_path(const struct cb_program_finder *finder, const char *program, int depth, bool trusted,
+                        cellblock_error **error)
+{
+    const char *list = finder->context->search_path;
+    for (const char *at = list; at && *at;) {
+        size_t length = strcspn(at, ":");
+        char path[PATH_MAX];
+        bool private = length < sizeof path;
+        if (private) {
+            memcpy(path, at, length);
+            path[length] = '\0';
+            private = !finder->readable(finder->data, path);
+        }
+        if (private && in_entry(at, length, program, path)) {
+            for (const char *before = list; before < at; before += strcspn(before, ":") + 1) {
+                char other[PATH_MAX];
+                if (in_entry(before, strcspn(before, ":"), program, other))
+                    return found_at(finder, other, program, depth, trusted, error);
+            }
+            return found_at(finder, path, program, depth, trusted, error);
+        }
+        at += length;
+        at += *at == ':';
+    }
+    return 0;
+}
+
 static int find(const struct cb_program_finder *finder, const char *program, int depth, bool trusted,
                 cellblock_error **error)
 {
@@ -170,17 +209,7 @@ static int find(const struct cb_program_finder *finder, const char *program, int
             return cb_fail_memory(error);
         return found_at(finder, path, program, depth, trusted, error);
     }
-    const char *at = finder->context->search_path;
-    while (at && *at) {
-        size_t length = strcspn(at, ":");
-        char path[PATH_MAX];
-        if (at[0] == '/' && snprintf(path, sizeof path, "%.*s/%s", (int)length, at, program) < (int)sizeof path &&
-            access(path, X_OK) == 0)
-            return found_at(finder, path, program, depth, trusted, error);
-        at += length;
-        at += *at == ':';
-    }
-    return 0;
+    return find_in_path(finder, program, depth, trusted, error);
 }
 
 int cb_program_find(const struct cb_program_finder *finder, const char *program, cellblock_error **error)

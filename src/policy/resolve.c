@@ -115,12 +115,18 @@ static int add_rule(struct resolver *resolver, const char *path, enum cb_access 
 
 /* Notes the object that a path stands for. Rules are looked up again by path once all are known: the array of the
  * document that we add to may still move. */
-static int add_seen(struct resolver *resolver, const char *path, int fd, cellblock_error **error)
+static int add_seen(struct resolver *resolver, const char *path, int fd, const struct cb_walk *walk,
+                    cellblock_error **error)
 {
     cb_autofd int owned = fd;
-    struct stat found;
-    if (fstat(owned, &found) < 0)
+    struct stat found = {0};
+    if (walk) {
+        found.st_dev = walk->device;
+        found.st_ino = walk->inode;
+        found.st_mode = walk->mode;
+    } else if (fstat(owned, &found) < 0) {
         return cb_fail_errno(error, "looking at %s", path);
+    }
     struct cb_place *place = cb_array_push(&resolver->seen, &resolver->seen_count);
     if (!place)
         return cb_fail_memory(error);
@@ -176,7 +182,7 @@ static int resolve_workspace(struct resolver *resolver, cellblock_error **error)
         return cb_fail_errno(error, "keeping workspace %s", resolver->out->workspace);
     if (add_rule(resolver, resolver->out->workspace, CB_ACCESS_WRITE, "the workspace", "workspace", error) < 0)
         return -1;
-    return add_seen(resolver, resolver->out->workspace, cb_steal_fd(&walk.fd), error);
+    return add_seen(resolver, resolver->out->workspace, cb_steal_fd(&walk.fd), &walk, error);
 }
 
 /* ---- Rules ---- */
@@ -204,7 +210,7 @@ static int protect_file_on_the_way(struct resolver *resolver, const char *relati
         if (add_rule(resolver, path, CB_ACCESS_READ, "stands where a protected directory would be", "workspace",
                      error) < 0)
             return -1;
-        return add_seen(resolver, path, cb_steal_fd(&fd), error);
+        return add_seen(resolver, path, cb_steal_fd(&fd), NULL, error);
     }
     return 0;
 }
@@ -226,7 +232,7 @@ static int protect_behind_link(struct resolver *resolver, const char *relative, 
         return cb_fail(error, CELLBLOCK_ERROR_SYSTEM, 0, "%s in the workspace moved while it was looked at", relative);
     if (add_rule(resolver, path, access, "a protected path leads here by a symbolic link", "workspace", error) < 0)
         return -1;
-    return add_seen(resolver, path, cb_steal_fd(&fd), error);
+    return add_seen(resolver, path, cb_steal_fd(&fd), NULL, error);
 }
 
 static int rule_missing(struct cb_file_rule *rule, const char *path, int missing, cellblock_error **error)
@@ -274,7 +280,7 @@ static int resolve_in_workspace(struct resolver *resolver, struct cb_file_rule *
     rule->real = strdup(path);
     if (!rule->real)
         return cb_fail_memory(error);
-    return failed ? 0 : add_seen(resolver, path, cb_steal_fd(&fd), error);
+    return failed ? 0 : add_seen(resolver, path, cb_steal_fd(&fd), NULL, error);
 }
 
 static int resolve_rule(struct resolver *resolver, struct cb_file_rule *rule, cellblock_error **error)
@@ -310,7 +316,7 @@ static int resolve_rule(struct resolver *resolver, struct cb_file_rule *rule, ce
     rule->real = strdup(walk.path);
     if (!rule->real)
         return cb_fail_memory(error);
-    return add_seen(resolver, rule->real, cb_steal_fd(&walk.fd), error);
+    return add_seen(resolver, rule->real, cb_steal_fd(&walk.fd), &walk, error);
 }
 
 /* ---- Programs ---- */
@@ -332,7 +338,19 @@ static int grant_program(void *data, const char *path, const char *program, cell
         return cb_fail_memory(error);
     if (add_rule(resolver, path, CB_ACCESS_READ, why, "programs", error) < 0)
         return -1;
-    return add_seen(resolver, path, cb_steal_fd(&walk.fd), error);
+    return add_seen(resolver, path, cb_steal_fd(&walk.fd), &walk, error);
+}
+
+static bool program_readable(void *data, const char *path)
+{
+    const struct resolver *resolver = data;
+    if (cb_decide_file(resolver->out->policy, path).access != CB_ACCESS_NONE)
+        return true;
+    /* Spelled through a link that the cell has as well: /bin for /usr/bin. */
+    for (size_t i = 0; i < resolver->out->link_count; i++)
+        if (cb_path_within(path, resolver->out->links[i].path))
+            return true;
+    return false;
 }
 
 static int link_program(void *data, const struct cb_link *link, cellblock_error **error)
@@ -348,6 +366,7 @@ static int resolve_programs(struct resolver *resolver, cellblock_error **error)
     struct cb_program_finder finder = {
         .context = resolver->context,
         .workspace = resolver->out->workspace,
+        .readable = program_readable,
         .grant = grant_program,
         .link = link_program,
         .data = resolver,

@@ -153,6 +153,11 @@ int cb_walk_path(const char *path, struct cb_walk *walk, int *missing, cellblock
             *missing = take(walk, fd, cb_steal(current));
             return 0;
         }
+        if (errno == ENOENT || errno == ENOTDIR || errno == EACCES) { /* and no link was met before that */
+            *missing = errno;
+            walk->path = cb_steal(current);
+            return 0;
+        }
     }
     int failed = ELOOP;
     for (int links = 0; links <= MAX_LINKS; links++) {
