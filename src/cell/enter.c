@@ -24,53 +24,8 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-int cb_cell_fail(struct cb_cell_state *state, enum cb_stage stage, int detail)
-{
-    state->failure = (struct cb_message){
-        .kind = CB_MESSAGE_FAILED, .stage = (uint32_t)stage, .detail = detail, .errnum = errno};
-    return -1;
-}
-
-int cb_wire_send(int wire, const struct cb_message *message, int fd)
-{
-    struct iovec data = {.iov_base = (void *)(uintptr_t)message, .iov_len = sizeof *message};
-    union {
-        struct cmsghdr align;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct msghdr header = {.msg_iov = &data, .msg_iovlen = 1};
-    if (fd >= 0) {
-        header.msg_control = control.space;
-        header.msg_controllen = sizeof control.space;
-        struct cmsghdr *item = CMSG_FIRSTHDR(&header);
-        item->cmsg_level = SOL_SOCKET;
-        item->cmsg_type = SCM_RIGHTS;
-        item->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(item), &fd, sizeof fd);
-    }
-    ssize_t sent;
-    do
-        sent = sendmsg(wire, &header, MSG_NOSIGNAL);
-    while (sent < 0 && errno == EINTR);
-    return sent == (ssize_t)sizeof *message ? 0 : -1;
-}
-
-int cb_wire_receive(int wire, struct cb_message *message)
-{
-    ssize_t got;
-    do
-        got = recv(wire, message, sizeof *message, 0);
-    while (got < 0 && errno == EINTR);
-    if (got == (ssize_t)sizeof *message)
-        return 0;
-    if (got >= 0)
-        errno = EPIPE;
-    return -1;
-}
 
 /* The program's process, on a stack of its own in our memory. Returns only on failure. */
 static int become_program(void *data)

@@ -100,7 +100,7 @@ static int step_through(struct cb_walk *walk, char *path, char **again)
     cb_autofd int at = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (at < 0)
         return errno;
-    struct cb_text here __attribute__((cleanup(cb_text_free))) = {0};
+    cb_autotext struct cb_text here = {0};
     cb_text_add(&here, "", 0);
     for (char *rest = path + 1; *rest;) {
         size_t length = strcspn(rest, "/");

@@ -59,6 +59,9 @@ void cellblock_cell_free(cellblock_cell *cell)
         cb_pump_close(&cell->pumps[i]);
         cb_text_free(&cell->pumps[i].text);
     }
+    for (size_t i = 0; i < cell->denial_count; i++)
+        free(cell->denials[i].object);
+    free(cell->denials);
     cb_close_cleanup(&cell->wire);
     cb_close_cleanup(&cell->timer);
     cb_close_cleanup(&cell->listener);

@@ -9,6 +9,7 @@
  * Runs in the supervisor. As root it acts with the cell's file system ids, and so without root's override of modes. */
 #include "supervisor/supervisor.h"
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/missing.h"
 #include "base/text.h"
@@ -46,6 +47,8 @@ struct call {
     struct cellblock_cell *cell;
     const struct cb_seccomp_notif *notice;
 };
+
+enum { MAX_DENIALS = 64 };
 
 /* What to tell the kernel: a negative errno, 0 (done), or "go on". */
 enum { GO_ON = 1 };
@@ -176,6 +179,30 @@ static bool is_fixed(const struct cb_guard *guard, const struct spot *spot)
     return false;
 }
 
+/* One record per path; the code can't make the list long, as the protected paths are few. */
+static int refuse(const struct call *call, const struct spot *spot)
+{
+    struct cellblock_cell *cell = call->cell;
+    for (size_t i = 0; i < cell->denial_count; i++)
+        if (strcmp(cell->denials[i].object, spot->path) == 0) {
+            cell->denials[i].count++;
+            return -EACCES;
+        }
+    struct cb_denial *denial = cell->denial_count < MAX_DENIALS ? cb_array_push(&cell->denials, &cell->denial_count)
+                                                                : NULL;
+    if (!denial)
+        return -EACCES;
+    denial->count = 1;
+    denial->object = strdup(spot->path);
+    if (!denial->object)
+        cell->denial_count--;
+    const struct cb_resolved *resolved = cell->plan->resolved;
+    for (size_t i = 0; denial->object && i < resolved->absent_count; i++)
+        if (same_or_above(spot->path, resolved->absents[i].path))
+            denial->rule = resolved->absents[i].rule;
+    return -EACCES;
+}
+
 /* ---- Acting for the code ---- */
 
 static mode_t umask_of(const struct call *call)
@@ -219,7 +246,7 @@ static int make_directory(const struct call *call, int directory_fd, uint64_t ad
     if (!is_guarded(guard, &spot))
         return GO_ON;
     if (is_protected(guard, &spot))
-        return -EACCES;
+        return refuse(call, &spot);
     mode_t wanted = mode & 0777 & ~umask_of(call);
     if (!still_waiting(call))
         return -ESRCH;
@@ -242,7 +269,7 @@ static int make_symlink(const struct call *call, uint64_t target_address, int di
     if (failed)
         return failed;
     if (leads_to_protected(guard, &spot))
-        return -EACCES;
+        return refuse(call, &spot);
     if (!still_waiting(call))
         return -ESRCH;
     act_as(call->cell->plan, true);
@@ -268,8 +295,10 @@ static int rename_entry(const struct call *call, int old_fd, uint64_t old_addres
     bool plain_file = S_ISREG(found.st_mode) && !exchanged_directory;
     if (plain_file && !guard->files)
         return GO_ON; /* Landlock lets files be renamed, and only files */
-    if (leads_to_protected(guard, &to) || (flags & RENAME_EXCHANGE && leads_to_protected(guard, &from)))
-        return -EACCES;
+    if (leads_to_protected(guard, &to))
+        return refuse(call, &to);
+    if (flags & RENAME_EXCHANGE && leads_to_protected(guard, &from))
+        return refuse(call, &from);
     if (is_fixed(guard, &from) || is_fixed(guard, &to))
         return -EBUSY;
     if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE))
@@ -296,8 +325,10 @@ static int create_file(const struct call *call, int directory_fd, uint64_t addre
         return GO_ON; /* it exists: nothing is made (and Landlock sees to that) */
     if (errno != ENOENT || flags & O_PATH)
         return GO_ON;
-    if (is_protected(guard, &spot) || (flags & O_TMPFILE) == O_TMPFILE)
-        return -EACCES;
+    if (is_protected(guard, &spot))
+        return refuse(call, &spot);
+    if ((flags & O_TMPFILE) == O_TMPFILE)
+        return -EOPNOTSUPP; /* programs then make a named file */
     mode_t wanted = mode & 0777 & ~umask_of(call);
     if (!still_waiting(call))
         return -ESRCH;

@@ -6,6 +6,9 @@
 
 struct cb_remote;
 
+/* What the first number of the helper's replies means. */
+enum cb_reply { CB_REPLY_STARTED = 1, CB_REPLY_ERROR, CB_REPLY_RESULT };
+
 /* 1: this run goes through the helper; 0: it does not; -1: it must and can't. */
 int cb_remote_wanted(struct cellblock_options *options, cellblock_error **error);
 int cb_remote_start(struct cellblock_cell *cell, const cellblock_policy *policy, const struct cellblock_options *options,

@@ -23,6 +23,7 @@ void cellblock_result_free(cellblock_result *result)
         return;
     cb_text_free(&result->streams[0]);
     cb_text_free(&result->streams[1]);
+    json_decref(result->denials);
     json_decref(result->report);
     free(result);
 }
@@ -37,10 +38,34 @@ static double cpu_milliseconds(struct timeval used)
     return (double)used.tv_sec * 1e3 + (double)used.tv_usec / 1e3;
 }
 
+static json_t *list_denials(const struct cellblock_cell *cell)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < cell->denial_count; i++) {
+        const struct cb_denial *denial = &cell->denials[i];
+        const struct cb_file_rule *rule = denial->rule;
+        cb_autofree char *object = cb_printable(denial->object, strlen(denial->object));
+        json_t *item = json_pack("{s:s, s:s?, s:s, s:o, s:I, s:b}", "code", "file.create", "object", object, "layer",
+                                 "landlock", "rule",
+                                 rule ? json_sprintf("%s:%d", rule->origin.document, rule->origin.line) : json_null(),
+                                 "count", (json_int_t)denial->count, "final", 1);
+        /* What is hidden stays hidden, whatever is granted at the same path: nothing to suggest then. */
+        json_t *suggestion = rule && rule->access == CB_ACCESS_NONE
+                                 ? json_null()
+                                 : json_pack("{s:s?, s:s}", "path", object, "access", "write");
+        json_object_set_new(item, "suggest", suggestion);
+        if (json_array_append_new(list, item) < 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 int cb_result_make(struct cellblock_cell *cell, cellblock_result **result, cellblock_error **error)
 {
     cellblock_result *made = calloc(1, sizeof *made);
-    if (!made || !(made->report = cb_plan_report(cell->plan))) {
+    if (!made || !(made->report = cb_plan_report(cell->plan)) || !(made->denials = list_denials(cell))) {
         cellblock_result_free(made);
         return cb_fail_memory(error);
     }
@@ -113,7 +138,7 @@ const char *cellblock_result_stderr(const cellblock_result *result, size_t *leng
 /* Bytes as text, with U+FFFD for what is not UTF-8. */
 static json_t *readable(const char *bytes, size_t length)
 {
-    struct cb_text text __attribute__((cleanup(cb_text_free))) = {0};
+    cb_autotext struct cb_text text = {0};
     for (size_t at = 0; at < length;) {
         size_t good = cb_utf8_prefix(bytes + at, length - at);
         cb_text_add(&text, bytes + at, good);
@@ -155,8 +180,7 @@ int cellblock_result_json(const cellblock_result *result, char **json, cellblock
                                                                 "cpu_ms", result->cpu_ms, "peak_memory",
                                                                 (json_int_t)result->peak_memory, "written",
                                                                 (json_int_t)result->written)) < 0 ||
-                 json_object_set_new(object, "denials", json_array()) < 0 ||
-                 json_object_set_new(object, "changes", json_array()) < 0 ||
+                 json_object_set(object, "denials", result->denials) < 0 ||
                  json_object_set(object, "report", result->report) < 0;
     *json = failed ? NULL : json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(object);
@@ -193,7 +217,9 @@ void cb_result_pack(const cellblock_result *result, struct cb_text *frame)
     cb_frame_number(frame, bits_of(result->cpu_ms));
     cb_frame_number(frame, result->peak_memory);
     cb_frame_number(frame, result->written);
+    cb_autofree char *denials = json_dumps(result->denials, JSON_COMPACT);
     cb_autofree char *report = json_dumps(result->report, JSON_COMPACT);
+    cb_frame_string(frame, denials);
     cb_frame_string(frame, report);
 }
 
@@ -216,9 +242,10 @@ int cb_result_unpack(struct cb_frame_reader *reader, cellblock_result **result, 
     made->cpu_ms = from_bits(cb_read_number(reader));
     made->peak_memory = cb_read_number(reader);
     made->written = cb_read_number(reader);
-    const char *report = cb_read_string(reader);
+    const char *denials = cb_read_string(reader), *report = cb_read_string(reader);
+    made->denials = denials ? json_loads(denials, 0, NULL) : NULL;
     made->report = report ? json_loads(report, 0, NULL) : NULL;
-    if (!reader->failed && made->report && made->end <= CB_END_OUTPUT) {
+    if (!reader->failed && made->denials && made->report && made->end <= CB_END_OUTPUT) {
         *result = made;
         return 0;
     }

@@ -13,6 +13,7 @@ struct cellblock_result {
     bool truncated[2];
     double wall_ms, cpu_ms;
     uint64_t peak_memory, written;
+    json_t *denials;
     json_t *report;
 };
 

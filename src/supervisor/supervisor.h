@@ -11,6 +11,13 @@
 
 enum cb_end { CB_END_NONE, CB_END_EXITED, CB_END_SIGNALED, CB_END_TIMEOUT, CB_END_CANCELLED, CB_END_OUTPUT };
 
+/* A refusal that the supervisor made itself. */
+struct cb_denial {
+    char *object;
+    const struct cb_file_rule *rule;
+    uint64_t count;
+};
+
 struct cellblock_cell {
     struct cb_plan *plan;
     int epoll;
@@ -20,6 +27,8 @@ struct cellblock_cell {
     int listener;           /* of the guard, or -1 */
     int root;               /* the cell's root directory, for the guard, or -1 */
     struct cb_pump pumps[3];
+    struct cb_denial *denials;
+    size_t denial_count;
     enum cb_end reason;     /* why we ended it, when we did */
     bool status_known;
     int status;             /* as from wait(), reported by init */
