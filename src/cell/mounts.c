@@ -101,31 +101,29 @@ static int place(const struct assembly *assembly, int tree, const struct cb_step
     return 0;
 }
 
+/* A detached copy of what is open as `source` (which is closed), if it is what was checked. */
+static int clone_checked(int source, const struct cb_step *step)
+{
+    if (source < 0)
+        return -1;
+    if (same_object(source, step) < 0)
+        return keep_errno_close(source);
+    int tree = cb_sys_open_tree(source, "", CLONE_TREE | AT_RECURSIVE);
+    keep_errno_close(source);
+    return tree;
+}
+
 static int bind_from_host(const struct assembly *assembly, const struct cb_step *step)
 {
     if (step->tree >= 0)
         return place(assembly, step->tree, step, false);
     struct cb_open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
-    int source = cb_sys_openat2(AT_FDCWD, step->source, &how);
-    if (source < 0)
-        return -1;
-    if (same_object(source, step) < 0)
-        return keep_errno_close(source);
-    int tree = cb_sys_open_tree(source, "", CLONE_TREE | AT_RECURSIVE);
-    keep_errno_close(source);
-    return place(assembly, tree, step, false);
+    return place(assembly, clone_checked(cb_sys_openat2(AT_FDCWD, step->source, &how), step), step, false);
 }
 
 static int bind_on_itself(const struct assembly *assembly, const struct cb_step *step)
 {
-    int source = open_beneath(assembly->root, step->at, O_PATH);
-    if (source < 0)
-        return -1;
-    if (same_object(source, step) < 0)
-        return keep_errno_close(source);
-    int tree = cb_sys_open_tree(source, "", CLONE_TREE | AT_RECURSIVE);
-    keep_errno_close(source);
-    return place(assembly, tree, step, true);
+    return place(assembly, clone_checked(open_beneath(assembly->root, step->at, O_PATH), step), step, true);
 }
 
 static int bind_scratch(const struct assembly *assembly, const struct cb_step *step, const char *name, bool checked)

@@ -8,10 +8,9 @@
 #include "base/error.h"
 #include "base/missing.h"
 #include "host/host.h"
+#include "host/landlock.h"
 
 #include <string.h>
-
-enum { NEWEST_KNOWN_ABI = 6 }; /* later ones added nothing that a cell wants to restrict */
 
 static const uint64_t read_rights =
     LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
@@ -20,18 +19,6 @@ static const uint64_t read_rights =
 static const uint64_t file_rights = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE |
                                     LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_TRUNCATE |
                                     LANDLOCK_ACCESS_FS_IOCTL_DEV;
-
-static uint64_t all_rights(int abi)
-{
-    uint64_t rights = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1; /* ABI 1: everything up to there */
-    if (abi >= 2)
-        rights |= LANDLOCK_ACCESS_FS_REFER;
-    if (abi >= 3)
-        rights |= LANDLOCK_ACCESS_FS_TRUNCATE;
-    if (abi >= 5)
-        rights |= LANDLOCK_ACCESS_FS_IOCTL_DEV;
-    return rights;
-}
 
 /* Under a guard the kernel refuses to make what could become a protected path, and the supervisor makes the rest. */
 static uint64_t guarded_rights(const struct cb_plan *plan, const struct cb_step *step)
@@ -73,9 +60,8 @@ static uint64_t rights_for(const struct cb_plan *plan, const struct cb_step *ste
 
 int cb_plan_landlock(struct cb_plan *plan, cellblock_error **error)
 {
-    int abi = cb_host_landlock_abi();
-    plan->landlock_abi = abi > NEWEST_KNOWN_ABI ? NEWEST_KNOWN_ABI : abi;
-    if (abi == 0) {
+    plan->landlock_abi = cb_host_landlock_abi();
+    if (plan->landlock_abi == 0) {
         if (cb_decide_accept_weaker(plan->resolved->policy, "landlock") && plan->guard.absent_count == 0)
             return json_array_append_new(plan->weaker, json_string("landlock")) < 0 ? cb_fail_memory(error) : 0;
         cb_fail(error, CELLBLOCK_ERROR_REFUSED, 0, "Landlock is not available on this kernel, and the policy asks for it");
@@ -83,9 +69,10 @@ int cb_plan_landlock(struct cb_plan *plan, cellblock_error **error)
         cb_host_explain(CB_FEATURE_LANDLOCK, 0, error);
         return -1;
     }
-    plan->landlock_handled = all_rights(plan->landlock_abi);
-    if (plan->landlock_abi >= 6)
-        plan->landlock_scoped = LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | LANDLOCK_SCOPE_SIGNAL;
+    size_t size;
+    struct cb_landlock_ruleset_attr all = cb_landlock_handled(plan->landlock_abi, &size);
+    plan->landlock_handled = all.handled_access_fs;
+    plan->landlock_scoped = all.scoped; /* not the network rights: the cell's own loopback is free */
     for (size_t i = 0; i < plan->step_count; i++)
         plan->steps[i].landlock = rights_for(plan, &plan->steps[i], plan->landlock_handled) & plan->landlock_handled;
     return 0;
