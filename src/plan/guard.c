@@ -62,6 +62,22 @@ static int guard_absents(struct cb_plan *plan, cellblock_error **error)
     return 0;
 }
 
+/* Rights add up along a path: whatever is writable above a guarded area (a workspace below /tmp, say) has to be guarded
+ * with it, or it would give the right back. */
+static int guard_above(struct cb_plan *plan, cellblock_error **error)
+{
+    struct cb_guard *guard = &plan->guard;
+    for (size_t i = 0; i < plan->step_count; i++) {
+        const struct cb_step *step = &plan->steps[i];
+        bool writable = step->kind == CB_STEP_SCRATCH || (step->kind == CB_STEP_BIND && step->access == CB_ACCESS_WRITE);
+        cb_autofree char *at = writable && step->directory ? cb_format("/%s", step->at) : NULL;
+        for (size_t j = 0, count = guard->area_count; at && j < count; j++)
+            if (cb_path_within(guard->areas[j], at) && add_path(&guard->areas, &guard->area_count, at, error) < 0)
+                return -1;
+    }
+    return 0;
+}
+
 /* The supervisor stands outside the cell's mount namespace, where the kernel does not see its mounts as reasons to
  * refuse a rename: it needs the list. */
 static int list_fixed(struct cb_plan *plan, cellblock_error **error)
@@ -142,5 +158,5 @@ int cb_plan_guard(struct cb_plan *plan, cellblock_error **error)
         return -1;
     if (plan->guard.area_count == 0)
         return 0;
-    return list_fixed(plan, error) < 0 ? -1 : make_filter(plan, error);
+    return guard_above(plan, error) < 0 || list_fixed(plan, error) < 0 ? -1 : make_filter(plan, error);
 }

@@ -42,6 +42,8 @@ static uint64_t rights_for(const struct cb_plan *plan, const struct cb_step *ste
             rights &= ~LANDLOCK_ACCESS_FS_EXECUTE;
         break;
     case CB_STEP_SCRATCH:
+        rights = all & ~guarded_rights(plan, step);
+        break;
     case CB_STEP_DEVPTS:
         rights = all;
         break;

@@ -261,7 +261,7 @@ int cb_plan_mounts(struct cb_plan *plan, cellblock_error **error)
 {
     const struct cb_resolved *resolved = plan->resolved;
     const char *tmp = stays_private(plan, "/tmp") ? "/tmp" : NULL;
-    const char *home = stays_private(plan, plan->home) && strcmp(plan->home, "/tmp") != 0 ? plan->home : NULL;
+    const char *home = stays_private(plan, plan->home) ? plan->home : NULL;
     if (add_furniture(plan, error) < 0)
         return -1;
     for (size_t i = 0; i <= resolved->place_count; i++) {

@@ -16,6 +16,10 @@
 /* Ids that no distribution, container manager or directory service hands out; one per cell as far as they reach. */
 enum { FIRST_CELL_ID = 1879048192, CELL_IDS = 65536 };
 
+/* A place of its own, and not the caller's path: what is granted below the caller's home directory must not lie inside
+ * something writable, where Landlock's rights would add up. */
+static const char home_of_cell[] = "/run/home";
+
 static void free_list(char **list)
 {
     for (size_t i = 0; list && list[i]; i++)
@@ -161,17 +165,6 @@ static int find_directory(const char *given, char **directory, cellblock_error *
     return 0;
 }
 
-/* The home directory of the cell: the same path as the caller's, private and empty; /tmp when there is none. */
-static char *choose_home(const char *home)
-{
-    bool usable = home && home[0] == '/' && home[1] && !strstr(home, "/../") && !cb_path_within(home, "/proc") &&
-                  !cb_path_within(home, "/dev") && !cb_path_within(home, "/sys");
-    char *chosen = strdup(usable ? home : "/tmp");
-    if (chosen)
-        cb_path_clean(chosen);
-    return chosen;
-}
-
 int cb_plan_make(const cellblock_policy *policy, const struct cellblock_options *options, struct cb_plan **plan,
                  cellblock_error **error)
 {
@@ -193,7 +186,7 @@ int cb_plan_make(const cellblock_policy *policy, const struct cellblock_options 
         .search_path = variable(options->envp, "PATH"),
         .argv = options->argv,
     };
-    made->home = choose_home(home);
+    made->home = strdup(home_of_cell);
     if (!made->home)
         return cb_fail_memory(error);
     if (choose_ids(made, error) < 0 || copy_argv(made, options->argv, error) < 0 ||

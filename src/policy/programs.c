@@ -181,7 +181,8 @@ static int find_in_path(const struct cb_program_finder *finder, const char *prog
         if (private) {
             memcpy(path, at, length);
             path[length] = '\0';
-            private = !finder->readable(finder->data, path);
+            /* What the workspace holds is often a link to an interpreter elsewhere. */
+            private = cb_path_within(path, finder->workspace) || !finder->readable(finder->data, path);
         }
         if (private && in_entry(at, length, program, path)) {
             for (const char *before = list; before < at; before += strcspn(before, ":") + 1) {
