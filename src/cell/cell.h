@@ -34,7 +34,7 @@ enum cb_message_kind {
     CB_MESSAGE_LISTENER,    /* carries the notification descriptor */
     CB_MESSAGE_STARTED,
     CB_MESSAGE_FAILED,      /* stage, detail, errnum */
-    CB_MESSAGE_ENDED,       /* status as from wait() */
+    CB_MESSAGE_ENDED,       /* status as from wait(); `detail`: how many processes and threads there were */
 };
 
 struct cb_message {
@@ -52,7 +52,6 @@ struct cb_entry {
     int peer;               /* the supervisor's end, which the child must not keep: its closing is how we know */
     int stdio[3];           /* what becomes 0, 1 and 2; -1: /dev/null */
     int null;               /* an open /dev/null */
-    sigset_t mask;          /* the signal mask that the program starts with */
     bool die_with_parent;   /* the clone was made by the supervisor's main thread: a parent-death signal is right */
 };
 

@@ -40,7 +40,9 @@ static int become_program(void *data)
         if (chdir(plan->directory) < 0) {
             cb_cell_fail(state, CB_STAGE_DIRECTORY, 0);
         } else {
-            sigprocmask(SIG_SETMASK, &state->entry->mask, NULL);
+            sigset_t none; /* no signal is blocked for the program, whatever the caller blocks for itself */
+            sigemptyset(&none);
+            sigprocmask(SIG_SETMASK, &none, NULL);
             if (cb_cell_filter(state) == 0) {
                 int failed = ENOENT;
                 for (char **candidate = plan->candidates; *candidate; candidate++) {

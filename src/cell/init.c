@@ -53,6 +53,18 @@ static bool reap(pid_t program, int *program_status)
     return ended;
 }
 
+/* How many processes and threads were started: the kernel tells the last id that it gave out in this pid namespace. */
+static int count_started(void)
+{
+    char text[128];
+    int fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text);
+    int last = 0;
+    for (ssize_t i = 0; i < length; i++)
+        last = text[i] == ' ' ? 0 : text[i] >= '0' && text[i] <= '9' ? last * 10 + (text[i] - '0') : last;
+    return last > 1 ? last - 1 : 1; /* without init itself */
+}
+
 static void forward(pid_t program, const struct signalfd_siginfo *info)
 {
     bool from_outside = info->ssi_code == SI_USER ? info->ssi_pid == 0 : info->ssi_code == SI_KERNEL;
@@ -87,6 +99,7 @@ _Noreturn void cb_cell_init(struct cb_cell_state *state, pid_t program)
             forward(program, &info);
         } else if (reap(program, &message.status)) {
             message.kind = CB_MESSAGE_ENDED;
+            message.detail = count_started();
             cb_wire_send(WIRE, &message, -1);
             _exit(0);
         }

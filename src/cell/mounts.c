@@ -131,6 +131,15 @@ static int bind_scratch(const struct assembly *assembly, const struct cb_step *s
     return place(assembly, cb_sys_open_tree(assembly->scratch, name, CLONE_TREE & ~AT_EMPTY_PATH), step, checked);
 }
 
+/* Mount points are still to be made in it, so it is not read-only; but nobody has a Landlock right on it. */
+static int veil(const struct assembly *assembly, const struct cb_step *step)
+{
+    struct cb_step open_step = *step;
+    open_step.access = CB_ACCESS_WRITE;
+    return mkdirat(assembly->scratch, step->source, 0755) < 0 ? -1
+                                                               : bind_scratch(assembly, &open_step, step->source, true);
+}
+
 static int mask(const struct assembly *assembly, const struct cb_step *step)
 {
     return bind_scratch(assembly, step, step->directory ? "void" : "null", step->inode != 0);
@@ -186,6 +195,8 @@ static int take_step(const struct assembly *assembly, const struct cb_step *step
         return bind_on_itself(assembly, step);
     case CB_STEP_SCRATCH:
         return bind_scratch(assembly, step, step->source, false);
+    case CB_STEP_VEIL:
+        return veil(assembly, step);
     case CB_STEP_MASK:
         return mask(assembly, step);
     case CB_STEP_PROC:

@@ -1,28 +1,27 @@
 /* cellblock doctor: what this machine can enforce, layer by layer, and how to get what is missing. */
+#include "base/cleanup.h"
 #include "cli/cli.h"
 
-#include <getopt.h>
-#include <jansson.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 
 
-enum { EXIT_GAP = 1, EXIT_FAILED = 125 };
+enum { EXIT_GAP = 1 };
 
-static const char usage[] =
-    "Usage: cellblock doctor [--json]\n"
-    "\n"
+static const char usage[] = "cellblock doctor [--json]";
+static const char description[] =
     "Tries out, layer by layer, what this machine can enforce, and says how to get what is missing.\n"
     "Nothing is changed: each attempt is made in a short-lived process of its own.\n"
     "\n"
-    "  --json      the same as JSON\n"
-    "  -h, --help  this text\n"
-    "\n"
     "Exit status: 0 when the default policy can be enforced, 1 when it can't, 125 when this could not be found out.\n";
+
+static const struct cb_option options[] = {
+    {"json", 'j', NULL, "the same as JSON"},
+    {"help", 'h', NULL, "this text"},
+    {0},
+};
 
 struct look {
     const char *word, *mark, *colour;
@@ -122,52 +121,32 @@ static void print_table(const json_t *doctor, bool able)
 
 int cb_cli_doctor(int argc, char **argv)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
     bool as_json = false;
-    optind = 0;
-    for (int option; (option = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
-        switch (option) {
+    for (int key; (key = cb_next_option(argc, argv, options)) != -1;)
+        switch (key) {
         case 'j':
             as_json = true;
             break;
         case 'h':
-            fputs(usage, stdout);
-            return fflush(stdout) == 0 ? 0 : EXIT_FAILED;
+            cb_print_help(stdout, usage, description, options);
+            return 0;
         default:
-            fputs(usage, stderr);
-            return EXIT_FAILED;
+            return CB_EXIT_FAILED;
         }
-    }
-    if (optind < argc) {
-        fprintf(stderr, "cellblock doctor: takes no arguments, but was given \"%s\"\n", argv[optind]);
-        return EXIT_FAILED;
-    }
-
-    char *json = NULL;
+    if (optind < argc)
+        return cb_usage_error("doctor", "doctor takes no arguments, but was given '%s'", argv[optind]);
+    cb_autofree char *json = NULL;
     cellblock_error *error = NULL;
-    if (cellblock_doctor_json(&json, &error) < 0) {
-        fprintf(stderr, "cellblock doctor: %s\n", cellblock_error_message(error));
-        if (cellblock_error_hint(error))
-            fprintf(stderr, "%s\n", cellblock_error_hint(error));
-        cellblock_error_free(error);
-        return EXIT_FAILED;
-    }
+    if (cellblock_doctor_json(&json, &error) < 0)
+        return cb_report_error(error);
     json_t *doctor = json_loads(json, 0, NULL);
-    if (!doctor) {
-        fprintf(stderr, "cellblock doctor: out of memory\n");
-        free(json);
-        return EXIT_FAILED;
-    }
+    if (!doctor)
+        return CB_EXIT_FAILED;
     bool able = json_is_true(json_object_get(doctor, "can_enforce_default"));
     if (as_json)
         puts(json);
     else
         print_table(doctor, able);
     json_decref(doctor);
-    free(json);
-    if (fflush(stdout) != 0) {
-        fprintf(stderr, "cellblock doctor: could not write the output\n");
-        return EXIT_FAILED;
-    }
     return able ? 0 : EXIT_GAP;
 }

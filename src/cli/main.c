@@ -1,8 +1,9 @@
 /* cellblock: picks the command. One file per command. */
 #include "cli/cli.h"
 
-#include <stdlib.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char usage[] =
     "Usage: cellblock COMMAND [OPTIONS]\n"
@@ -19,8 +20,8 @@ static const char usage[] =
 
 static int print_version(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
+    if (argc > 1)
+        return cb_usage_error(NULL, "version takes no arguments, but was given '%s'", argv[1]);
     printf("cellblock %s\n", cellblock_version());
     return 0;
 }
@@ -49,17 +50,39 @@ static const struct {
     {"helper", serve_caller},
 };
 
+/* With 0, 1 or 2 closed, the next file that is opened would take its place. */
+static bool fill_standard_descriptors(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd <= STDERR_FILENO && fcntl(fd, F_SETFD, 0) == 0);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+/* Output that could not be written (a full disk, say) is a failure, not a detail. */
+static int finish(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    perror("cellblock: writing to standard output");
+    return CB_EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
+    if (!fill_standard_descriptors()) {
+        perror("cellblock: opening /dev/null");
+        return CB_EXIT_FAILED;
+    }
     if (argc < 2) {
         fputs(usage, stderr);
         return CB_EXIT_FAILED;
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        if (strcmp(argv[1], commands[i].name) == 0) {
-            int status = commands[i].run(argc - 1, argv + 1);
-            /* Output that could not be written (a full disk, say) is a failure, not a detail. */
-            return fflush(stdout) == 0 && !ferror(stdout) ? status : CB_EXIT_FAILED;
-        }
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return finish(commands[i].run(argc - 1, argv + 1));
     return cb_usage_error(NULL, "there is no command '%s'", argv[1]);
 }

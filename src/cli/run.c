@@ -175,16 +175,24 @@ static int report_failure(const struct request *request, cellblock_error *error)
     return cb_report_error(error);
 }
 
-/* Signals that a person or a service manager sends to us are meant for the program. */
-static int wait_for_end(cellblock_cell *cell, cellblock_error **error)
+/* Signals that a person or a service manager sends to us are meant for the program. They are held back from before it
+ * starts; one that we were told to ignore (nohup) stays ignored. */
+static int hold_signals(void)
 {
     static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH};
     sigset_t set;
     sigemptyset(&set);
-    for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++)
-        sigaddset(&set, passed_on[i]);
+    for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) {
+        struct sigaction now;
+        if (sigaction(passed_on[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+            sigaddset(&set, passed_on[i]);
+    }
     sigprocmask(SIG_BLOCK, &set, NULL);
-    cb_autofd int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static int wait_for_end(cellblock_cell *cell, int signals, cellblock_error **error)
+{
     for (;;) {
         int over = cellblock_dispatch(cell, error);
         if (over)
@@ -207,11 +215,12 @@ static int run(const struct request *request, char **argv)
     const struct cellblock_options how = {
         .size = sizeof how, .argv = (const char *const *)argv, .collect = request->json, .helper = CELLBLOCK_HELPER_NEVER};
     cb_autofree char *json = NULL;
+    cb_autofd int signals = request->plan ? -1 : hold_signals();
     int status = -1;
     if (cb_policy_from_flags(&request->flags, &policy, &error) == 0) {
         if (request->plan)
             status = cellblock_plan_json(policy, &how, &json, &error);
-        else if (cellblock_start(policy, &how, &cell, &error) == 0 && wait_for_end(cell, &error) == 0 &&
+        else if (cellblock_start(policy, &how, &cell, &error) == 0 && wait_for_end(cell, signals, &error) == 0 &&
                  cellblock_finish(cell, &result, &error) == 0)
             status = request->json && cellblock_result_json(result, &json, &error) < 0
                          ? -1

@@ -54,6 +54,7 @@ static uint64_t rights_for(const struct cb_plan *plan, const struct cb_step *ste
     case CB_STEP_FILE:
     case CB_STEP_SYMLINK:
     case CB_STEP_REBIND:
+    case CB_STEP_VEIL:
     case CB_STEP_MASK:
         break;
     }

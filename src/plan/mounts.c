@@ -66,7 +66,7 @@ static const struct cb_step *ground_of(const struct cb_plan *plan, const char *p
 
 static bool is_ours(const struct cb_step *ground)
 {
-    return !ground || ground->kind == CB_STEP_SCRATCH;
+    return !ground || ground->kind == CB_STEP_SCRATCH || ground->kind == CB_STEP_VEIL;
 }
 
 static bool exists_already(const struct cb_plan *plan, const char *path)
@@ -156,22 +156,36 @@ static int pin_parents(struct cb_plan *plan, const char *path, cellblock_error *
     return 0;
 }
 
+/* Is something below this place visible again? */
+static bool opens_below(const struct cb_plan *plan, const struct cb_place *place)
+{
+    for (size_t i = 0; i < plan->resolved->place_count; i++) {
+        const struct cb_place *other = &plan->resolved->places[i];
+        if (other != place && other->access != CB_ACCESS_NONE && cb_path_within(other->path, place->path))
+            return true;
+    }
+    return false;
+}
+
 static int add_place(struct cb_plan *plan, const struct cb_place *place, cellblock_error **error)
 {
     const struct cb_step *ground = ground_of(plan, place->path);
-    bool inside_writable = ground && ground->kind != CB_STEP_SCRATCH && ground->access == CB_ACCESS_WRITE;
+    bool inside_writable = !is_ours(ground) && ground->access == CB_ACCESS_WRITE;
     if (place->access == CB_ACCESS_NONE && is_ours(ground))
         return 0; /* it is not there anyway */
     if (inside_writable && pin_parents(plan, place->path, error) < 0)
         return -1;
     if (make_mount_point(plan, place->path, place->directory, error) < 0)
         return -1;
-    enum cb_step_kind kind = place->access == CB_ACCESS_NONE ? CB_STEP_MASK
-                             : inside_writable               ? CB_STEP_REBIND
-                                                             : CB_STEP_BIND;
+    bool hidden = place->access == CB_ACCESS_NONE;
+    enum cb_step_kind kind = hidden ? (opens_below(plan, place) ? CB_STEP_VEIL : CB_STEP_MASK)
+                             : inside_writable ? CB_STEP_REBIND
+                                               : CB_STEP_BIND;
     struct cb_step *step = add_step(plan, kind, place->path, error);
     if (!step)
         return -1;
+    if (kind == CB_STEP_VEIL && !(step->source = cb_format("veil%zu", plan->step_count)))
+        return cb_fail_memory(error);
     step->directory = place->directory;
     step->access = place->access;
     step->device_number = place->device;

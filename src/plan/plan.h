@@ -18,6 +18,7 @@ enum cb_step_kind {
     CB_STEP_REBIND,    /* something inside an earlier bind, mounted on itself: read-only, or pinned so that it can't be
                         * renamed away */
     CB_STEP_SCRATCH,   /* a directory of the cell's scratch file system */
+    CB_STEP_VEIL,      /* an empty directory over one that must not be seen, with something visible further down */
     CB_STEP_MASK,      /* something empty over what must not be seen */
     CB_STEP_PROC,
     CB_STEP_DEVPTS,
@@ -26,7 +27,7 @@ enum cb_step_kind {
 struct cb_step {
     enum cb_step_kind kind;
     char *at;             /* path in the cell, without the leading slash */
-    char *source;         /* BIND: path on the host; SYMLINK: target; SCRATCH: its name in the scratch file system */
+    char *source;         /* BIND: path on the host; SYMLINK: target; SCRATCH, VEIL: its name in the scratch file system */
     bool directory;
     enum cb_access access;
     bool device;          /* a device node: no nodev */

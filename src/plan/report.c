@@ -58,7 +58,7 @@ json_t *cb_plan_report(const struct cb_plan *plan)
 static const char *const step_words[] = {
     [CB_STEP_DIRECTORY] = "directory", [CB_STEP_FILE] = "file",       [CB_STEP_SYMLINK] = "link",
     [CB_STEP_BIND] = "host",           [CB_STEP_REBIND] = "pinned",   [CB_STEP_SCRATCH] = "scratch",
-    [CB_STEP_MASK] = "masked",         [CB_STEP_PROC] = "own /proc",  [CB_STEP_DEVPTS] = "own terminals",
+    [CB_STEP_VEIL] = "veiled",         [CB_STEP_MASK] = "masked",         [CB_STEP_PROC] = "own /proc",  [CB_STEP_DEVPTS] = "own terminals",
 };
 
 static json_t *root_of(const struct cb_plan *plan)

@@ -283,6 +283,14 @@ static int resolve_in_workspace(struct resolver *resolver, struct cb_file_rule *
     return failed ? 0 : add_seen(resolver, path, cb_steal_fd(&fd), NULL, error);
 }
 
+static bool has_dots(const char *path)
+{
+    for (const char *at = strstr(path, "/.."); at; at = strstr(at + 1, "/.."))
+        if (at[3] == '\0' || at[3] == '/')
+            return true;
+    return false;
+}
+
 static int resolve_rule(struct resolver *resolver, struct cb_file_rule *rule, cellblock_error **error)
 {
     if (rule->real)
@@ -290,7 +298,9 @@ static int resolve_rule(struct resolver *resolver, struct cb_file_rule *rule, ce
     cb_autofree char *path = spell_out(resolver->context, rule->path, resolver->out->workspace, error);
     if (!path)
         return -1;
-    if (cb_path_within(path, resolver->out->workspace))
+    /* With ".." in it the spelling says nothing about the place: only walking does. */
+    bool dots = has_dots(path);
+    if (!dots && cb_path_within(path, resolver->out->workspace))
         return resolve_in_workspace(resolver, rule, path, error);
     cb_autowalk struct cb_walk walk = CB_WALK_INIT;
     int missing;
@@ -305,6 +315,9 @@ static int resolve_rule(struct resolver *resolver, struct cb_file_rule *rule, ce
         if (walk.fd >= 0 && rule->access != CB_ACCESS_NONE && add_link(resolver, &walk.links[i], error) < 0)
             return -1;
     }
+    if (walk.fd < 0 && dots)
+        return cb_fail(error, CELLBLOCK_ERROR_POLICY, missing, "%s:%d: %s: spell it without \"..\"", rule->origin.document,
+                       rule->origin.line, path);
     if (walk.fd < 0)
         return rule_missing(rule, path, missing, error);
     if (strcmp(walk.path, "/") == 0)

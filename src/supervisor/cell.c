@@ -275,6 +275,7 @@ static void on_wire(struct cellblock_cell *cell)
         return;
     if (got == (ssize_t)sizeof message && message.kind == CB_MESSAGE_ENDED) {
         cell->status = message.status;
+        cell->processes = message.detail;
         cell->status_known = true;
     }
     epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->wire, NULL);

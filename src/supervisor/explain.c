@@ -52,11 +52,12 @@ static int explain_exec(const struct cb_plan *plan, const struct cb_message *fai
 {
     const char *program = plan->argv[0];
     cb_fail(error, CELLBLOCK_ERROR_PROGRAM, failure->errnum, "%s", program);
-    if (failure->errnum != ENOENT && failure->errnum != EACCES && failure->errnum != ENOTDIR)
-        return -1;
-    return cb_error_hint(error, strchr(program, '/') ? "is it inside the workspace, or granted with --read?"
-                                                     : "it is in no PATH directory that the cell can see: "
-                                                       "`cellblock run --plan` lists what it sees");
+    if (failure->errnum == ENOENT && strchr(program, '/'))
+        return cb_error_hint(error, "is it inside the workspace, or granted with --read?");
+    if (failure->errnum == ENOENT)
+        return cb_error_hint(error, "it is in no PATH directory that the cell can see: `cellblock run --plan` lists what "
+                             "it sees");
+    return -1;
 }
 
 int cb_explain_failure(const struct cb_plan *plan, const struct cb_message *failure, cellblock_error **error)

@@ -89,6 +89,7 @@ int cb_result_make(struct cellblock_cell *cell, cellblock_result **result, cellb
     made->wall_ms = milliseconds(cell->started, cell->ended);
     made->cpu_ms = cpu_milliseconds(cell->usage.ru_utime) + cpu_milliseconds(cell->usage.ru_stime);
     made->peak_memory = (uint64_t)cell->usage.ru_maxrss * 1024;
+    made->processes = cell->processes > 0 ? (uint64_t)cell->processes : 0;
     made->written = (uint64_t)cell->usage.ru_oublock * 512;
     *result = made;
     return 0;
@@ -169,17 +170,20 @@ int cellblock_result_json(const cellblock_result *result, char **json, cellblock
     json_t *object = json_pack("{s:s, s:o, s:o}", "end", end_words[result->end],
                                "exit_code", result->exit_code >= 0 ? json_integer(result->exit_code) : json_null(),
                                "signal", result->signal ? json_integer(result->signal) : json_null());
-    int failed = !object;
+    json_t *processes = result->processes ? json_integer((json_int_t)result->processes) : json_null();
+    int failed = !object || !processes;
     if (!failed && result->collected)
         failed = add_stream(object, "stdout", &result->streams[0]) < 0 ||
                  add_stream(object, "stderr", &result->streams[1]) < 0;
     if (!failed)
         failed = json_object_set_new(object, "truncated", json_pack("{s:b, s:b}", "stdout", result->truncated[0],
                                                                     "stderr", result->truncated[1])) < 0 ||
-                 json_object_set_new(object, "usage", json_pack("{s:f, s:f, s:I, s:I}", "wall_ms", result->wall_ms,
+                 json_object_set_new(object, "usage", json_pack("{s:f, s:f, s:I, s:o, s:I}", "wall_ms", result->wall_ms,
                                                                 "cpu_ms", result->cpu_ms, "peak_memory",
-                                                                (json_int_t)result->peak_memory, "written",
-                                                                (json_int_t)result->written)) < 0 ||
+                                                                (json_int_t)result->peak_memory, "processes", processes,
+                                                                "written", (json_int_t)result->written)) < 0 ||
+                 /* A workspace that is written directly keeps no record of changes. */
+                 json_object_set_new(object, "changes", json_null()) < 0 ||
                  json_object_set(object, "denials", result->denials) < 0 ||
                  json_object_set(object, "report", result->report) < 0;
     *json = failed ? NULL : json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
@@ -216,6 +220,7 @@ void cb_result_pack(const cellblock_result *result, struct cb_text *frame)
     cb_frame_number(frame, bits_of(result->wall_ms));
     cb_frame_number(frame, bits_of(result->cpu_ms));
     cb_frame_number(frame, result->peak_memory);
+    cb_frame_number(frame, result->processes);
     cb_frame_number(frame, result->written);
     cb_autofree char *denials = json_dumps(result->denials, JSON_COMPACT);
     cb_autofree char *report = json_dumps(result->report, JSON_COMPACT);
@@ -241,6 +246,7 @@ int cb_result_unpack(struct cb_frame_reader *reader, cellblock_result **result, 
     made->wall_ms = from_bits(cb_read_number(reader));
     made->cpu_ms = from_bits(cb_read_number(reader));
     made->peak_memory = cb_read_number(reader);
+    made->processes = cb_read_number(reader);
     made->written = cb_read_number(reader);
     const char *denials = cb_read_string(reader), *report = cb_read_string(reader);
     made->denials = denials ? json_loads(denials, 0, NULL) : NULL;

@@ -12,7 +12,7 @@ struct cellblock_result {
     struct cb_text streams[2];
     bool truncated[2];
     double wall_ms, cpu_ms;
-    uint64_t peak_memory, written;
+    uint64_t peak_memory, processes, written;
     json_t *denials;
     json_t *report;
 };

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 
 static const uint64_t namespaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
@@ -112,21 +114,34 @@ static int map_and_go(struct cellblock_cell *cell, pid_t pid, cellblock_error **
                : 0;
 }
 
+/* A pipe of the caller's is root's; /dev/stdout and its kin open it again by name, as the cell's id. Nothing else of the
+ * caller's is touched: a file or a terminal of root's can't be opened again from inside. */
+static void give_pipes(const struct cb_plan *plan, const int stdio[3])
+{
+    for (int i = 0; i < 3 && plan->privileged; i++) {
+        struct stat found;
+        struct statfs where;
+        if (stdio[i] < 0 || fstat(stdio[i], &found) < 0 || !S_ISFIFO(found.st_mode) || fstatfs(stdio[i], &where) < 0 ||
+            where.f_type != PIPEFS_MAGIC || fchown(stdio[i], plan->outside_uid, plan->outside_gid) < 0)
+            continue;
+    }
+}
+
 /* ---- The clone ---- */
 
-static pid_t clone_init(struct cellblock_cell *cell, struct cb_entry *entry, cellblock_error **error)
+static pid_t clone_init(struct cellblock_cell *cell, const struct cb_entry *entry, cellblock_error **error)
 {
     int pidfd = -1;
     struct cb_clone_args args = {.flags = namespaces | CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
                                  .pidfd = (uint64_t)(uintptr_t)&pidfd};
-    sigset_t all;
+    sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &entry->mask);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     pid_t pid = cb_sys_clone3(&args, sizeof args);
     if (pid == 0)
         cb_cell_enter(entry);
     int failed = errno;
-    pthread_sigmask(SIG_SETMASK, &entry->mask, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (pid < 0) {
         cb_fail(error, CELLBLOCK_ERROR_REFUSED, failed, "making the cell's namespaces");
         cb_error_layer(error, "user-namespace");
@@ -201,7 +216,7 @@ int cb_spawn(struct cellblock_cell *cell, const int stdio[3], cellblock_error **
     cb_autofd int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0)
         return cb_fail_errno(error, "opening /dev/null");
-    struct cb_entry entry = {
+    const struct cb_entry entry = {
         .plan = plan,
         .wire = inside,
         .peer = cell->wire,
@@ -209,6 +224,7 @@ int cb_spawn(struct cellblock_cell *cell, const int stdio[3], cellblock_error **
         .null = null,
         .die_with_parent = getpid() == gettid(),
     };
+    give_pipes(plan, stdio);
     pid_t pid = clone_init(cell, &entry, error);
     if (pid < 0)
         return -1;

@@ -32,6 +32,7 @@ struct cellblock_cell {
     enum cb_end reason;     /* why we ended it, when we did */
     bool status_known;
     int status;             /* as from wait(), reported by init */
+    int processes;          /* started in all, likewise; 0 when init could not say */
     bool collect;           /* output goes into the result */
     bool gone;              /* every process of the cell is gone */
     struct rusage usage;
