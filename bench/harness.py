@@ -1,7 +1,7 @@
 """What the measurements share: subjects (ways to run a command), places to run in, interleaved rounds, tables.
 
-A subject is declared once, in subjects(): its name and how it wraps a command. A workload is declared once, in
-bench/start or bench/overhead: its name and its command. Every subject has to show that it confines before it is timed."""
+A subject is declared once, in SUBJECTS: its name and how it wraps a command. A workload is declared once, in
+bench/start or bench/overhead: its name and its command. A subject has to show that it confines before it is timed."""
 import argparse
 import contextlib
 import dataclasses
@@ -23,6 +23,7 @@ SOURCES = BENCH / "workloads"
 PYTHON = "/usr/bin/python3"
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ORDINARY_ID = 1001
+SCHEDULING = {os.SCHED_OTHER: "normal", os.SCHED_FIFO: "real-time, fifo", os.SCHED_RR: "real-time, round robin"}
 WAYS_OUT = ("file", "network", "signal", "process")
 
 
@@ -119,7 +120,8 @@ def bare(_arguments):
 
 def cellblock(arguments):
     program = os.path.abspath(arguments.cellblock)
-    return Subject("cellblock", lambda place, command: [program, "run", "--", *command], first_line([program, "--version"]))
+    return Subject("cellblock", lambda place, command: [program, "run", "--", *command],
+                   first_line([program, "--version"]))
 
 
 # What bubblewrap has in common with a cell beside the mounts: all namespaces, a session of its own, no capabilities,
@@ -229,12 +231,14 @@ def subjects(arguments):
 def something_outside(place):
     """A server on loopback and a process, both to be out of reach."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        victim = subprocess.Popen([*place.prefix, "sleep", "600"])
+        # It speaks once it is who it should be: before that, setpriv has not changed its ids yet.
+        victim = subprocess.Popen([*place.prefix, "sh", "-c", "echo ready; exec sleep 600"], stdout=subprocess.PIPE)
+        victim.stdout.readline()
         try:
             yield server.getsockname()[1], victim.pid
         finally:
             victim.kill()
-            victim.wait()
+            victim.communicate()
 
 
 def probe(place, subject):
@@ -257,7 +261,8 @@ def check(place, candidates):
             failed = True
             continue
         expected = not reached if subject.confines else reached == list(WAYS_OUT)
-        print(f"  {subject.name:26} {', '.join(reached) or 'nothing'}{'' if expected else '   NOT AS EXPECTED: not timed'}")
+        verdict = "" if expected else "   NOT AS EXPECTED: not timed"
+        print(f"  {subject.name:26} {', '.join(reached) or 'nothing'}{verdict}")
         failed |= not expected
         if expected:
             fit.append(subject)
@@ -267,11 +272,17 @@ def check(place, candidates):
 # ---- Rounds ----
 
 def interleaved(fit, rounds, measure):
-    """Round robin, in a new random order each round: {subject name: [nanoseconds, …]}."""
+    """Round robin, in a new random order each round: {subject name: [nanoseconds, …]}. A subject that fails is out."""
     samples = {subject.name: [] for subject in fit}
     for _ in range(rounds):
         for subject in random.sample(fit, len(fit)):
-            samples[subject.name] += measure(subject)
+            if subject.name not in samples:
+                continue
+            try:
+                samples[subject.name] += measure(subject)
+            except Unable as reason:
+                print(f"\n  {subject.name} could not run: {reason}")
+                del samples[subject.name]
     return samples
 
 
@@ -294,8 +305,8 @@ def summary(values):
 
 # ---- What people see ----
 
-def scale(largest):
-    return (1e3, "µs") if largest < 100e6 else (1e6, "ms")
+def scale(smallest):
+    return (1e3, 0, "µs") if smallest < 10e6 else (1e6, 1, "ms")
 
 
 def ratio(rows, name, other):
@@ -304,15 +315,15 @@ def ratio(rows, name, other):
 
 def show(title, rows, bars):
     """One table: a row for each subject. `bars` is {other subject: the most that cellblock may take of its time}."""
-    unit, word = scale(max(row["median"] for row in rows.values()))
+    unit, digits, word = scale(min(row["median"] for row in rows.values()))
     same = "bubblewrap, same mounts"
     print(f"\n{title}  ({word}, n = {min(row['n'] for row in rows.values())})")
     print(f"  {'':26}{'median':>10}{'p25 – p75':>20}{'p99':>10}{'× bare':>9}{'× bwrap':>9}")
     for name, row in rows.items():
-        spread = f"{row['p25'] / unit:,.0f} – {row['p75'] / unit:,.0f}"
-        p99 = f"{row['p99'] / unit:,.0f}" if "p99" in row else "–"
+        median, p25, p75, p99 = (f"{row[key] / unit:,.{digits}f}" if key in row else "–"
+                                 for key in ("median", "p25", "p75", "p99"))
         against = [f"{value:.2f}" if value else "–" for value in (ratio(rows, name, "bare"), ratio(rows, name, same))]
-        print(f"  {name:26}{row['median'] / unit:>10,.0f}{spread:>20}{p99:>10}{against[0]:>9}{against[1]:>9}")
+        print(f"  {name:26}{median:>10}{f'{p25} – {p75}':>20}{p99:>10}{against[0]:>9}{against[1]:>9}")
     for other, most in bars.items():
         reached = ratio(rows, "cellblock", other) if "cellblock" in rows else None
         if reached:
@@ -326,7 +337,8 @@ def machine():
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {"processor": models[0] if models else platform.machine(), "processors": os.cpu_count(),
             "memory_bytes": memory, "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
-            "load_before": round(os.getloadavg()[0], 2)}
+            "load_before": round(os.getloadavg()[0], 2),
+            "scheduling": SCHEDULING.get(os.sched_getscheduler(0), "other")}
 
 
 def parse(description, rounds, quick_rounds):
@@ -338,7 +350,8 @@ def parse(description, rounds, quick_rounds):
     parser.add_argument("--json", metavar="FILE", help="write the results there too")
     parser.add_argument("--only", action="append", metavar="WORD",
                         help="beside bare and cellblock, only subjects with this word in their name")
-    parser.add_argument("--workload", action="append", metavar="WORD", help="only workloads with this word in their name")
+    parser.add_argument("--workload", action="append", metavar="WORD",
+                        help="only workloads with this word in their name")
     parser.add_argument("--sandlock", metavar="PYTHON", help="an interpreter that can import sandlock")
     parser.add_argument("--srt", metavar="PROGRAM", default="srt", help="the srt program")
     arguments = parser.parse_args()
@@ -354,7 +367,8 @@ def main(description, rounds, quick_rounds, ordinary_too, workloads, measure, ba
     """workloads: {name: command, given the place}; measure(place, subject, command) gives nanoseconds."""
     arguments = parse(description, rounds, quick_rounds)
     about = machine()
-    print(f"{about['processor']}, {about['processors']} processors, {about['kernel']}, load {about['load_before']}")
+    print(f"{about['processor']}, {about['processors']} processors, {about['kernel']}, load {about['load_before']}, "
+          f"scheduling {about['scheduling']}")
     candidates = subjects(arguments)
     results, failed = [], False
     with places(ordinary_too) as made:
@@ -367,11 +381,13 @@ def main(description, rounds, quick_rounds, ordinary_too, workloads, measure, ba
                 command = command_in(place)
                 samples = interleaved(fit, arguments.rounds, lambda subject, command=command, place=place:
                                       measure(place, subject, command))
+                failed |= len(samples) < len(fit)
                 rows = {subject: summary(values) for subject, values in samples.items()}
                 show(f"{name}, as {place.who}", rows, bars_of(name))
                 results.append({"workload": name, "as": place.who, "nanoseconds": rows})
     if arguments.json:
-        document = {"machine": about, "versions": [subject.version for subject in candidates if subject.version],
+        document = {"machine": about,
+                    "versions": {subject.name: subject.version for subject in candidates if subject.version},
                     "rounds": arguments.rounds, "results": results}
         pathlib.Path(arguments.json).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n",
                                                 encoding="utf-8")

@@ -40,35 +40,40 @@ trap 'exit 143' TERM
 
 mkdir -p "$place/home/.ssh" "$place/home/project/.git" "$place/outside"
 chmod 755 "$place"
-export HOME="$place/home" DEMO_API_TOKEN=made-up-token OUTSIDE="$place/outside/notes.txt"
+export HOME="$place/home" DEMO_API_TOKEN=made-up-token
+export DEMO_KEY="$HOME/.ssh/id_rsa" DEMO_OUTSIDE="$place/outside/notes.txt"
 unset PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONINSPECT
-echo 'made-up private key' >"$HOME/.ssh/id_rsa"
+echo 'made-up private key' >"$DEMO_KEY"
 cd "$HOME/project"
 
-# A server on the loopback of the host, as a database or a cloud's metadata service might be. It tells its port by a
-# pipe, so that nobody has to guess when it is ready.
+# A server on the loopback of the host, as a database might be. It tells its port by a pipe, so that nobody has to guess
+# when it is ready; if it fails, the pipe is closed and nothing waits.
 mkfifo "$place/port"
 $python -c '
 import socket, sys
-with socket.create_server(("127.0.0.1", 0)) as server:
-    with open(sys.argv[1], "w") as port:
-        port.write("%d\n" % server.getsockname()[1])
-    while True:
-        server.accept()[0].close()' "$place/port" &
+with open(sys.argv[1], "w") as port:
+    server = socket.create_server(("127.0.0.1", 0))
+    port.write("%d\n" % server.getsockname()[1])
+while True:
+    server.accept()[0].close()' "$place/port" &
 server=$!
 read -r port <"$place/port"
 export DEMO_PORT="$port"
 
-start_victim() {
+new_victim() {
+    if [ -n "$victim" ]; then
+        kill "$victim" 2>/dev/null || true
+        wait "$victim" 2>/dev/null || true
+    fi
     sleep 600 &
     victim=$!
     export DEMO_PID=$victim
 }
-start_victim
+new_victim
 
 # The addresses of the victims are not secret: the code in the cell gets them, so that it has every chance.
 in_cell() {
-    "$cellblock" run --env DEMO_PORT --env DEMO_PID --env OUTSIDE -- "$@"
+    "$cellblock" run --env DEMO_KEY --env DEMO_OUTSIDE --env DEMO_PORT --env DEMO_PID -- "$@"
 }
 
 failures=0
@@ -79,17 +84,21 @@ row() { # ATTACK BARE-SIGN BARE CELL-SIGN CELL LAYER SEEN; the signs stand alone
     printf '  %-31s  %s %-6s   %s %-7s   %-18s  %s\n' "$@"
 }
 
-# attack WHAT LAYER UNDO CODE: the code ends with 0 if the attack worked, and with 1 and an exception if not.
+# attack WHAT LAYER HARM UNDO CODE: the code ends with 0 if the attack worked, and with 1 and an exception if not. HARM
+# is true if the attack has left its mark on the host, whatever the code says.
 attack() {
     bare="${bad}✗$plain" bare_word=worked
-    if ! $python -c "$4" >/dev/null 2>&1; then
+    if ! $python -c "$5" >/dev/null 2>&1; then
         bare='?' bare_word=failed # so the refusal in the cell would show nothing
         failures=$((failures + 1))
     fi
-    eval "$3"
+    eval "$4"
     status=0
-    in_cell $python -c "$4" >/dev/null 2>"$place/seen" || status=$?
-    eval "$3"
+    in_cell $python -c "$5" >/dev/null 2>"$place/seen" || status=$?
+    if eval "$3"; then
+        status=0
+    fi
+    eval "$4"
     seen=$(tail -n 1 "$place/seen")
     case $status:$seen in
         1:*Error*)
@@ -119,24 +128,23 @@ printf '  %s✓%s a script wrote into its workspace: %s\n' "$good" "$plain" "$(c
 
 heading 'Six attacks, bare and in a cell'
 row attack ' ' bare ' ' 'in cell' 'stopped by' 'what the code saw'
-attack 'read ~/.ssh/id_rsa' 'private root' : '
+attack 'read ~/.ssh/id_rsa' 'private root' false : '
 import os
-assert "private key" in open(os.path.expanduser("~/.ssh/id_rsa")).read()'
-attack 'read a token from the variables' environment : '
+assert "private key" in open(os.environ["DEMO_KEY"]).read()'
+attack 'read a token from the variables' environment false : '
 import os
 os.environ["DEMO_API_TOKEN"]'
-attack 'write outside the workspace' 'private root' 'rm -f "$OUTSIDE"' '
+attack 'write outside the workspace' 'private root' '[ -e "$DEMO_OUTSIDE" ]' 'rm -f "$DEMO_OUTSIDE"' '
 import os
-open(os.environ["OUTSIDE"], "w").write("changed")'
-attack 'plant a git hook' 'Landlock and guard' 'rm -rf .git/hooks' '
+open(os.environ["DEMO_OUTSIDE"], "w").write("changed")'
+attack 'plant a git hook' 'Landlock and guard' '[ -e .git/hooks ]' 'rm -rf .git/hooks' '
 import os
 os.mkdir(".git/hooks")
 open(".git/hooks/pre-commit", "w").write("#!/bin/sh\necho the host runs this\n")'
-attack 'reach a server of the host' 'network namespace' : '
+attack 'reach a server of the host' 'network namespace' false : '
 import os, socket
 socket.create_connection(("127.0.0.1", int(os.environ["DEMO_PORT"])), timeout=5)'
-attack 'kill a process of the host' 'pid namespace' \
-    'kill -0 "$victim" 2>/dev/null || start_victim' '
+attack 'kill a process of the host' 'pid namespace' 'grep -q "^State:.[ZX]" "/proc/$victim/status"' new_victim '
 import os, signal
 os.kill(int(os.environ["DEMO_PID"]), signal.SIGKILL)'
 

@@ -165,7 +165,7 @@ CELLBLOCK_PUBLIC int cellblock_helper_serve(int fd);
 
 /* ---- Results ------------------------------------------------------------------------------------------------- */
 
-/* "exited", "signaled", "timeout", "cancelled", "memory", "processes", "disk", "output". */
+/* "exited", "signaled", "timeout", "cancelled" or "output" (a stream passed its limit). */
 CELLBLOCK_PUBLIC const char *cellblock_result_end(const cellblock_result *result);
 /* The program's exit code, or -1 when it did not exit by itself. */
 CELLBLOCK_PUBLIC int cellblock_result_exit_code(const cellblock_result *result);

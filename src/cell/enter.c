@@ -8,10 +8,11 @@
  *   network     bring up loopback, the only interface
  *   clone       the program's process, sharing our memory until it executes (no second copy of anything)
  * Pid 2 (the program), in its own session, so that signals to a process group and terminal tricks stay inside:
- *   limits → no_new_privs → capabilities (all sets, bounding set, securebits) → Landlock → guard → descriptors →
+ *   no_new_privs → capabilities (all sets, bounding set, securebits) → Landlock → guard → descriptors → limits →
  *   starting directory → seccomp → exec
- *   Limits come first because raising nothing is possible afterwards. Landlock and seccomp need no_new_privs once the
- *   capabilities are gone. Seccomp is last: nothing before it needs to be allowed by it, apart from exec.
+ *   Landlock and seccomp need no_new_privs once the capabilities are gone. Limits come after the descriptors: we hold
+ *   more of them for a moment than the program may. Seccomp is last: nothing before it needs to be allowed by it, apart
+ *   from exec.
  * Pid 1 then drops everything too, and stays as the reaper (init.c).
  *
  * Any failure is sent to the supervisor with stage, object and errno, and ends the cell: there is no path on from here
@@ -34,9 +35,9 @@ static int become_program(void *data)
     const struct cb_plan *plan = state->plan;
     if (cb_layer_on(plan, CB_OFF_SESSION) && setsid() < 0)
         cb_cell_fail(state, CB_STAGE_SESSION, 0);
-    else if (cb_cell_limits(state) == 0 && cb_cell_no_new_privs(state) == 0 &&
-             cb_cell_drop_capabilities(state) == 0 && cb_cell_landlock_stdio(state) == 0 &&
-             cb_cell_landlock_enforce(state) == 0 && cb_cell_guard(state) == 0 && cb_cell_stdio(state) == 0) {
+    else if (cb_cell_no_new_privs(state) == 0 && cb_cell_drop_capabilities(state) == 0 &&
+             cb_cell_landlock_stdio(state) == 0 && cb_cell_landlock_enforce(state) == 0 && cb_cell_guard(state) == 0 &&
+             cb_cell_stdio(state) == 0 && cb_cell_limits(state) == 0) {
         if (chdir(plan->directory) < 0) {
             cb_cell_fail(state, CB_STAGE_DIRECTORY, 0);
         } else {
@@ -71,15 +72,18 @@ _Noreturn void cb_cell_enter(const struct cb_entry *entry)
     struct cb_cell_state state = {.plan = entry->plan, .entry = entry, .ruleset = -1, .listener = -1};
     close(entry->peer);
     prctl(PR_SET_NAME, "cellblock-init");
+    /* Ignored by the caller, the first would hide the program's end from us, the second would surprise the program. */
+    signal(SIGCHLD, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* while we wait for the ids; changing them clears it */
     if (cb_cell_ids(&state) < 0)
         give_up(&state);
-    if (entry->die_with_parent) /* after the ids: changing them clears it */
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_PDEATHSIG, entry->die_with_parent ? SIGKILL : 0);
     if (cb_cell_landlock_begin(&state) < 0 || cb_cell_mounts(&state) < 0 ||
         cb_cell_network(&state) < 0)
         give_up(&state);
 
-    char stack[64 * 1024] __attribute__((aligned(16)));
+    char stack[16 * 1024] __attribute__((aligned(16))); /* on the stack of the caller's thread, which may be small */
     pid_t program = clone(become_program, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &state);
     if (program < 0) {
         cb_cell_fail(&state, CB_STAGE_PROGRAM, 0);

@@ -3,7 +3,8 @@
  *
  * Nothing here trusts a path: a source is opened without following links and must be the very object (device, inode)
  * that the supervisor checked; a target is opened beneath the new root without following links, and must be the checked
- * object too when it lies on the host's ground, where another process may be at work. */
+ * object too when something is mounted on itself or masked inside the host's tree, where another process may be at
+ * work. */
 #include "cell/cell.h"
 
 #include "base/missing.h"
@@ -131,7 +132,7 @@ static int bind_scratch(const struct assembly *assembly, const struct cb_step *s
     return place(assembly, cb_sys_open_tree(assembly->scratch, name, CLONE_TREE & ~AT_EMPTY_PATH), step, checked);
 }
 
-/* Mount points are still to be made in it, so it is not read-only; but nobody has a Landlock right on it. */
+/* Mount points are still to be made in it: it becomes read-only once all are (seal_veils). */
 static int veil(const struct assembly *assembly, const struct cb_step *step)
 {
     struct cb_step open_step = *step;
@@ -248,6 +249,21 @@ static int make_root(void)
     return root;
 }
 
+static int seal_veils(const struct assembly *assembly)
+{
+    const struct cb_plan *plan = assembly->state->plan;
+    for (size_t i = 0; i < plan->step_count; i++) {
+        if (plan->steps[i].kind != CB_STEP_VEIL)
+            continue;
+        struct cb_mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY};
+        int veil_fd = open_beneath(assembly->root, plan->steps[i].at, O_PATH);
+        if (veil_fd < 0 || cb_sys_mount_setattr(veil_fd, "", AT_EMPTY_PATH, &attr) < 0)
+            return cb_cell_fail(assembly->state, CB_STAGE_STEP, (int)i);
+        close(veil_fd);
+    }
+    return 0;
+}
+
 static int seal_root(int root)
 {
     struct cb_mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
@@ -301,6 +317,8 @@ int cb_cell_mounts(struct cb_cell_state *state)
         if (take_step(&assembly, &plan->steps[i]) < 0)
             return cb_cell_fail(state, CB_STAGE_STEP, (int)i);
     umask(mask_before);
+    if (seal_veils(&assembly) < 0)
+        return -1;
     if (cb_cell_landlock_add(state, assembly.root, LANDLOCK_ACCESS_FS_READ_DIR) < 0)
         return cb_cell_fail(state, CB_STAGE_LANDLOCK, 0);
     close(assembly.scratch);

@@ -4,6 +4,7 @@
 
 #include "base/missing.h"
 
+#include <errno.h>
 #include <linux/seccomp.h>
 #include <unistd.h>
 
@@ -18,7 +19,11 @@ int cb_cell_guard(struct cb_cell_state *state)
     const struct cb_plan *plan = state->plan;
     if (plan->guard_filter.length == 0 || !cb_layer_on(plan, CB_OFF_GUARD))
         return 0;
-    state->listener = attach(&plan->guard_filter, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+    /* Once the supervisor acts, a signal must not make the program repeat a call that is already done (Linux 5.19). */
+    state->listener = attach(&plan->guard_filter,
+                             SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV);
+    if (state->listener < 0 && errno == EINVAL)
+        state->listener = attach(&plan->guard_filter, SECCOMP_FILTER_FLAG_NEW_LISTENER);
     const struct cb_message message = {.kind = CB_MESSAGE_LISTENER};
     if (state->listener < 0 || cb_wire_send(state->entry->wire, &message, state->listener) < 0)
         return cb_cell_fail(state, CB_STAGE_GUARD, 0);

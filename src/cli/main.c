@@ -50,16 +50,14 @@ static const struct {
     {"helper", serve_caller},
 };
 
-/* With 0, 1 or 2 closed, the next file that is opened would take its place. */
+/* With 0, 1 or 2 closed, the next file that is opened would take its place. What fills the gap is open the wrong way
+ * round, so that using it fails as it would have. */
 static bool fill_standard_descriptors(void)
 {
-    int fd;
-    do
-        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    while (fd >= 0 && fd <= STDERR_FILENO && fcntl(fd, F_SETFD, 0) == 0);
-    if (fd >= 0)
-        close(fd);
-    return fd >= 0;
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            return false;
+    return true;
 }
 
 /* Output that could not be written (a full disk, say) is a failure, not a detail. */

@@ -92,6 +92,25 @@ static int list_fixed(struct cb_plan *plan, cellblock_error **error)
         if (area_of(plan, at) && add_path(&plan->guard.fixed, &plan->guard.fixed_count, at, error) < 0)
             return -1;
     }
+    /* The areas themselves: moved away with a directory above them, no path on any list would name them. */
+    for (size_t i = 0; i < plan->guard.area_count; i++)
+        if (add_path(&plan->guard.fixed, &plan->guard.fixed_count, plan->guard.areas[i], error) < 0)
+            return -1;
+    return add_path(&plan->guard.fixed, &plan->guard.fixed_count, plan->resolved->workspace, error);
+}
+
+/* Rights are held by the directory, not by its path: the same one under a second name would not be guarded there. */
+static int refuse_twins(const struct cb_plan *plan, cellblock_error **error)
+{
+    for (size_t i = 0; i < plan->step_count; i++)
+        for (size_t j = i + 1; j < plan->step_count; j++) {
+            const struct cb_step *a = &plan->steps[i], *b = &plan->steps[j];
+            if (a->kind == CB_STEP_BIND && b->kind == CB_STEP_BIND && a->directory && b->directory &&
+                a->access == CB_ACCESS_WRITE && b->access == CB_ACCESS_WRITE && a->device_number == b->device_number &&
+                a->inode == b->inode)
+                return cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "/%s and /%s are the same directory: grant it once",
+                               a->at, b->at);
+        }
     return 0;
 }
 
@@ -158,5 +177,7 @@ int cb_plan_guard(struct cb_plan *plan, cellblock_error **error)
         return -1;
     if (plan->guard.area_count == 0)
         return 0;
-    return guard_above(plan, error) < 0 || list_fixed(plan, error) < 0 ? -1 : make_filter(plan, error);
+    return refuse_twins(plan, error) < 0 || guard_above(plan, error) < 0 || list_fixed(plan, error) < 0
+               ? -1
+               : make_filter(plan, error);
 }

@@ -11,13 +11,11 @@
 #include "base/error.h"
 #include "base/missing.h"
 #include "base/text.h"
+#include "policy/workspace.h"
 
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-
-/* Directories whose files keep their owners even for root: an idmapped view of /etc would show /etc/shadow. */
-static const char *const system_trees[] = {"/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/boot"};
 
 static const char *const device_nodes[] = {"null", "zero", "full", "random", "urandom", "tty"};
 
@@ -32,7 +30,7 @@ static struct cb_step *add_step(struct cb_plan *plan, enum cb_step_kind kind, co
         return NULL;
     }
     step->kind = kind;
-    step->tree = -1;
+    step->checked = step->tree = -1;
     step->at = strdup(path[0] == '/' ? path + 1 : path);
     if (!step->at) {
         cb_fail_memory(error);
@@ -116,14 +114,10 @@ static int add_scratch(struct cb_plan *plan, const char *path, const char *name,
     return step->source ? 0 : cb_fail_memory(error);
 }
 
+/* The system's files keep their owners even when root grants them: an idmapped view of /etc would show /etc/shadow. */
 static bool wants_idmap(const struct cb_plan *plan, const struct cb_place *place)
 {
-    if (!plan->privileged || !place->callers_own)
-        return false;
-    for (size_t i = 0; i < sizeof system_trees / sizeof *system_trees; i++)
-        if (cb_path_within(place->path, system_trees[i]))
-            return false;
-    return true;
+    return plan->privileged && place->callers_own && !cb_is_system_path(place->path);
 }
 
 /* A directory between a writable bind and something protected in it: mounted on itself, so that it can't be renamed
@@ -191,6 +185,7 @@ static int add_place(struct cb_plan *plan, const struct cb_place *place, cellblo
     step->device_number = place->device;
     step->inode = place->inode;
     if (kind == CB_STEP_BIND) {
+        step->checked = place->fd;
         step->idmapped = wants_idmap(plan, place);
         step->source = strdup(place->path);
         if (!step->source)

@@ -12,9 +12,11 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/capability.h>
+#include <sys/random.h>
 
-/* Ids that no distribution, container manager or directory service hands out; one per cell as far as they reach. */
-enum { FIRST_CELL_ID = 1879048192, CELL_IDS = 65536 };
+/* 65,536 ids from here on, which no distribution, container manager or directory service hands out. Each cell takes one
+ * at random, so that two cells seldom share one (and share nothing else if they do). */
+enum { FIRST_CELL_ID = 1879048192 };
 
 /* A place of its own, and not the caller's path: what is granted below the caller's home directory must not lie inside
  * something writable, where Landlock's rights would add up. */
@@ -101,7 +103,7 @@ static bool can_administrate(void)
     return admin == CAP_SET && setuid == CAP_SET;
 }
 
-static int choose_ids(struct cb_plan *plan, cellblock_error **error)
+static int choose_ids(struct cb_plan *plan, const cellblock_policy *policy, cellblock_error **error)
 {
     plan->inside_uid = plan->outside_uid = geteuid();
     plan->inside_gid = plan->outside_gid = getegid();
@@ -117,9 +119,13 @@ static int choose_ids(struct cb_plan *plan, cellblock_error **error)
         return cb_error_hint(error, "run cellblock as an ordinary user");
     }
     plan->privileged = true;
+    plan->accept_no_idmap = cb_decide_accept_weaker(policy, "idmap");
     if (!cb_layer_on(plan, CB_OFF_IDS))
         return 0;
-    unsigned id = FIRST_CELL_ID + (unsigned)getpid() % CELL_IDS;
+    uint16_t chosen;
+    if (getrandom(&chosen, sizeof chosen, 0) != sizeof chosen)
+        return cb_fail_errno(error, "choosing an id for the cell");
+    unsigned id = FIRST_CELL_ID + chosen;
     plan->outside_uid = plan->outside_gid = cb_id_mapped(id) ? id : CB_NOBODY;
     return 0;
 }
@@ -189,7 +195,7 @@ int cb_plan_make(const cellblock_policy *policy, const struct cellblock_options 
     made->home = strdup(home_of_cell);
     if (!made->home)
         return cb_fail_memory(error);
-    if (choose_ids(made, error) < 0 || copy_argv(made, options->argv, error) < 0 ||
+    if (choose_ids(made, policy, error) < 0 || copy_argv(made, options->argv, error) < 0 ||
         cb_resolve(policy, &context, &made->resolved, error) < 0 || cb_plan_mounts(made, error) < 0 ||
         cb_plan_guard(made, error) < 0 || cb_plan_landlock(made, error) < 0 ||
         cb_filter_for_policy(made->resolved->policy, &made->filter, error) < 0 || cb_plan_limits(made, error) < 0 ||

@@ -33,6 +33,7 @@ struct cb_step {
     bool device;          /* a device node: no nodev */
     dev_t device_number;  /* identity of what was checked */
     ino_t inode;
+    int checked;          /* BIND of a place: its descriptor, borrowed from the resolved policy; else -1 */
     int tree;             /* BIND by a privileged caller: the detached mount, made by the supervisor; else -1 */
     bool idmapped;        /* … to be shown as owned by the cell */
     uint64_t landlock;    /* rights on it; 0: no rule of its own */
@@ -82,6 +83,7 @@ struct cb_plan {
     char **envp;
     char **candidates;          /* where argv[0] may be, in order; NULL-terminated */
 
+    bool accept_no_idmap;       /* the policy accepts files that come out as the cell's id instead of the caller's */
     json_t *weaker;             /* list of what could not be had and was accepted */
 #ifdef CELLBLOCK_TEST_HOOKS
     unsigned off;               /* layers that a test turned off */

@@ -495,7 +495,7 @@ static int read_key(struct reader *reader, struct place place, const struct cb_k
     case CB_KEY_FILE_WHEN:
         if (read_word(reader, place, key, value, &word) < 0)
             return -1;
-        reader->rule->only_present = word;
+        reader->rule->when = (enum cb_when)word;
         return 0;
     case CB_KEY_FILE_WHY:
         if (read_text(reader, place, key, value, &text) < 0)

@@ -21,12 +21,19 @@ struct cb_origin {
 
 enum cb_access { CB_ACCESS_NONE, CB_ACCESS_READ, CB_ACCESS_WRITE };
 
+/* What a rule that protects says of a path that does not exist. */
+enum cb_when {
+    CB_WHEN_ALWAYS,        /* it can't be made */
+    CB_WHEN_PRESENT,       /* nothing */
+    CB_WHEN_SWEPT,         /* a file that the code makes there is removed when the cell has ended */
+};
+
 struct cb_file_rule {
     char *path;            /* as written: absolute, "~", "~/…", or relative to the workspace */
     enum cb_access access;
     bool optional;         /* a grant for a path that does not exist is skipped, not an error */
     bool directory_only;   /* written with a trailing slash */
-    bool only_present;     /* "when": "present": says nothing about a path that does not exist (no guard) */
+    enum cb_when when;
     char *why;             /* or NULL */
     struct cb_origin origin;
     char *real;            /* set by the resolver: the canonical absolute path that the rule stands for; NULL when the

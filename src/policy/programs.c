@@ -44,13 +44,16 @@ static bool has_python_library(const char *prefix)
 }
 
 /* Is this directory a whole installation of an interpreter or of a version manager, and nothing wider? */
-static bool is_installation(const char *prefix, const char *home)
+static bool is_installation(const char *prefix, const char *home, bool trusted)
 {
     if (strcmp(prefix, "/") == 0 || (home && cb_path_within(home, prefix)))
         return false;
-    bool interpreter = has(prefix, "pyvenv.cfg") || has_python_library(prefix) || has(prefix, "include/node/node.h") ||
+    bool interpreter = has_python_library(prefix) || has(prefix, "include/node/node.h") ||
                        has(prefix, "lib/node_modules/npm/package.json") || has(prefix, "lib/jvm.cfg") ||
-                       has(prefix, "lib/rustlib") || has(prefix, "pkg/tool");
+                       has(prefix, "lib/rustlib");
+    if (!trusted)
+        return interpreter; /* an ordinary project may hold the marks below */
+    interpreter = interpreter || has(prefix, "pyvenv.cfg") || has(prefix, "pkg/tool");
     bool manager = (has(prefix, "shims") && (has(prefix, "versions") || has(prefix, "installs"))) ||
                    (has(prefix, "tools/image") && has(prefix, "bin/volta"));
     return interpreter || manager;
@@ -77,7 +80,7 @@ static int grant_venv_home(const struct cb_program_finder *finder, const char *v
         if (cb_walk_path(home, &walk, &missing, error) < 0)
             return -1;
         cb_autofree char *prefix = walk.fd >= 0 ? cb_path_parent(walk.path) : NULL;
-        if (prefix && is_installation(prefix, finder->context->home))
+        if (prefix && is_installation(prefix, finder->context->home, false))
             return finder->grant(finder->data, prefix, "python3", error);
     }
     return 0;
@@ -85,7 +88,7 @@ static int grant_venv_home(const struct cb_program_finder *finder, const char *v
 
 /* Grants the installation around a file in some …/bin (or …/shims), if there is one. Sets *found. */
 static int grant_installation(const struct cb_program_finder *finder, const char *file, const char *program,
-                              bool *found, cellblock_error **error)
+                              bool trusted, bool *found, cellblock_error **error)
 {
     cb_autofree char *directory = cb_path_parent(file);
     cb_autofree char *spelled = directory ? cb_path_parent(directory) : NULL;
@@ -95,7 +98,8 @@ static int grant_installation(const struct cb_program_finder *finder, const char
     int missing;
     if (cb_walk_path(spelled, &walk, &missing, error) < 0)
         return -1;
-    if (walk.fd < 0 || !is_installation(walk.path, finder->context->home))
+    bool own = cb_path_within(walk.path, finder->workspace); /* readable anyway, but it may name its base */
+    if (walk.fd < 0 || !is_installation(walk.path, finder->context->home, trusted || own))
         return 0;
     *found = true;
     if (finder->grant(finder->data, walk.path, program, error) < 0)
@@ -145,16 +149,16 @@ static int found_at(const struct cb_program_finder *finder, const char *path, co
         return 0; /* a program of the system */
     bool installed = false;
     trusted = trusted && !cb_path_within(path, finder->workspace) && !cb_path_within(walk.path, finder->workspace);
-    if (grant_installation(finder, path, program, &installed, error) < 0)
+    if (grant_installation(finder, path, program, trusted, &installed, error) < 0)
         return -1;
     for (size_t i = 0; i < walk.link_count; i++) {
         trusted = trusted && !cb_path_within(walk.links[i].path, finder->workspace);
         if (finder->link(finder->data, &walk.links[i], error) < 0 ||
-            grant_installation(finder, walk.links[i].path, program, &installed, error) < 0)
+            grant_installation(finder, walk.links[i].path, program, trusted, &installed, error) < 0)
             return -1;
     }
     bool here = false;
-    if (grant_installation(finder, walk.path, program, &here, error) < 0)
+    if (grant_installation(finder, walk.path, program, trusted, &here, error) < 0)
         return -1;
     if (!here && trusted && finder->grant(finder->data, walk.path, program, error) < 0)
         return -1;

@@ -26,7 +26,7 @@
 struct resolver {
     const struct cb_context *context;
     struct cb_resolved *out;
-    struct cb_document *added;    /* rules of our own making, on top of the first layer */
+    struct cb_document *added;    /* rules of our own making, at the bottom of the first layer */
     int workspace_fd;             /* -1 for a scratch workspace */
     struct cb_place *seen;        /* one for each rule that found its object; `access` is not decided yet */
     size_t seen_count;
@@ -50,6 +50,12 @@ void cb_resolved_free(struct cb_resolved *resolved)
     }
     for (size_t i = 0; i < resolved->absent_count; i++)
         free(resolved->absents[i].path);
+    for (size_t i = 0; i < resolved->swept_count; i++) {
+        cb_close_cleanup(&resolved->swept[i].directory);
+        free(resolved->swept[i].name);
+        free(resolved->swept[i].path);
+    }
+    free(resolved->swept);
     free(resolved->places);
     free(resolved->links);
     free(resolved->absents);
@@ -103,6 +109,9 @@ static int add_link(struct resolver *resolver, const struct cb_link *link, cellb
 static int add_rule(struct resolver *resolver, const char *path, enum cb_access access, const char *why,
                     const char *origin, cellblock_error **error)
 {
+    for (size_t i = 0; i < resolver->added->file_count; i++)
+        if (strcmp(resolver->added->files[i].real, path) == 0 && resolver->added->files[i].access <= access)
+            return 0;
     struct cb_document *document = resolver->added;
     struct cb_file_rule *rule = cb_array_push(&document->files, &document->file_count);
     if (!rule || !(rule->path = strdup(path)) || !(rule->real = strdup(path)) || !(rule->why = strdup(why)))
@@ -215,29 +224,30 @@ static int protect_file_on_the_way(struct resolver *resolver, const char *relati
     return 0;
 }
 
-/* `.git/hooks` where `.git` is a link to somewhere else in the workspace: that place is protected too. */
-static int protect_behind_link(struct resolver *resolver, const char *relative, enum cb_access access,
+/* `.git/hooks` where `.git` is a link to somewhere else in the workspace: that place is protected too, whether it exists
+ * yet or not. */
+static int protect_behind_link(struct resolver *resolver, const char *path, const struct cb_file_rule *rule,
                                cellblock_error **error)
 {
-    cb_autofd int fd = open_in_workspace(resolver, relative, 0);
-    if (fd < 0)
-        return 0; /* leads out of the workspace, or nowhere: nothing of it is in the cell */
-    char magic[64], path[PATH_MAX];
-    snprintf(magic, sizeof magic, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(magic, path, sizeof path - 1);
-    if (length < 0)
-        return cb_fail_errno(error, "finding where %s leads", relative);
-    path[length] = '\0';
-    if (!cb_path_within(path, resolver->out->workspace))
-        return cb_fail(error, CELLBLOCK_ERROR_SYSTEM, 0, "%s in the workspace moved while it was looked at", relative);
-    if (add_rule(resolver, path, access, "a protected path leads here by a symbolic link", "workspace", error) < 0)
+    cb_autowalk struct cb_walk walk = CB_WALK_INIT;
+    int missing;
+    if (cb_walk_path(path, &walk, &missing, error) < 0)
         return -1;
-    return add_seen(resolver, path, cb_steal_fd(&fd), NULL, error);
+    if (!cb_path_within(walk.path, resolver->out->workspace) || (walk.fd < 0 && missing != ENOENT))
+        return 0; /* leads out of the workspace, or in circles: nothing of it is in the cell */
+    if (add_rule(resolver, walk.path, rule->access, "a protected path leads here by a symbolic link", "workspace",
+                 error) < 0)
+        return -1;
+    if (walk.fd < 0) {
+        resolver->added->files[resolver->added->file_count - 1].directory_only = rule->directory_only;
+        return 0;
+    }
+    return add_seen(resolver, walk.path, cb_steal_fd(&walk.fd), &walk, error);
 }
 
 static int rule_missing(struct cb_file_rule *rule, const char *path, int missing, cellblock_error **error)
 {
-    if (rule->optional || rule->only_present || rule->access == CB_ACCESS_NONE) {
+    if (rule->optional || rule->when != CB_WHEN_ALWAYS || rule->access == CB_ACCESS_NONE) {
         /* Hiding what is not there (or what the caller can't reach either) needs no mount, but the decision stands. */
         if (rule->access == CB_ACCESS_NONE && !(rule->real = strdup(path)))
             return cb_fail_memory(error);
@@ -246,6 +256,27 @@ static int rule_missing(struct cb_file_rule *rule, const char *path, int missing
     cb_fail(error, CELLBLOCK_ERROR_POLICY, missing, "%s:%d: can't grant %s access to %s", rule->origin.document,
             rule->origin.line, cb_access_word(rule->access), path);
     return cb_error_hint(error, "make it first, or mark the rule \"optional\": true");
+}
+
+/* Only where its directory exists: one that the code makes, with all that is in it, is the code's. */
+static int add_swept(struct resolver *resolver, const struct cb_file_rule *rule, const char *path,
+                     cellblock_error **error)
+{
+    cb_autofree char *parent = cb_path_parent(path);
+    if (!parent)
+        return cb_fail_memory(error);
+    const char *relative = parent + strlen(resolver->out->workspace);
+    cb_autofd int directory = open_in_workspace(resolver, *relative ? relative + 1 : ".", RESOLVE_NO_SYMLINKS);
+    if (directory < 0)
+        return 0;
+    struct cb_swept *swept = cb_array_push(&resolver->out->swept, &resolver->out->swept_count);
+    if (!swept)
+        return cb_fail_memory(error);
+    swept->directory = cb_steal_fd(&directory);
+    swept->rule = rule;
+    swept->name = strdup(strrchr(path, '/') + 1);
+    swept->path = strdup(path);
+    return swept->name && swept->path ? 0 : cb_fail_memory(error);
 }
 
 static int resolve_in_workspace(struct resolver *resolver, struct cb_file_rule *rule, const char *path,
@@ -264,7 +295,7 @@ static int resolve_in_workspace(struct resolver *resolver, struct cb_file_rule *
                     "in the cell could have planted", rule->path);
             return cb_error_hint(error, "name the place that the link leads to");
         }
-        if (protect_behind_link(resolver, relative, rule->access, error) < 0)
+        if (protect_behind_link(resolver, path, rule, error) < 0)
             return -1;
     } else if (failed == ENOTDIR) {
         return protect_file_on_the_way(resolver, relative, error);
@@ -273,8 +304,8 @@ static int resolve_in_workspace(struct resolver *resolver, struct cb_file_rule *
     }
     if (failed && scratch)
         return rule_missing(rule, path, failed, error);
-    if (failed && rule->only_present)
-        return 0;
+    if (failed == ENOENT && rule->when != CB_WHEN_ALWAYS)
+        return rule->when == CB_WHEN_SWEPT ? add_swept(resolver, rule, path, error) : 0;
     if (failed && rule->access == CB_ACCESS_WRITE && !rule->optional)
         return cb_fail(error, CELLBLOCK_ERROR_POLICY, failed, "%s", rule->path);
     rule->real = strdup(path);
@@ -497,12 +528,13 @@ int cb_resolve(const cellblock_policy *policy, const struct cb_context *context,
         free(added);
         return cb_fail_memory(error);
     }
-    struct cb_document **slot = cb_array_push(&first->documents, &first->count);
-    if (!slot) {
+    if (!cb_array_push(&first->documents, &first->count)) {
         cb_document_free(added);
         return cb_fail_memory(error);
     }
-    *slot = resolver.added = added;
+    /* At the bottom: what a person writes about the same path ("--read .") wins over it. */
+    memmove(first->documents + 1, first->documents, (first->count - 1) * sizeof *first->documents);
+    first->documents[0] = resolver.added = added;
     if (resolve_workspace(&resolver, error) < 0)
         return -1;
     for (size_t l = 0; l < resolver.out->policy->count; l++)

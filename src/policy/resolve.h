@@ -41,6 +41,14 @@ struct cb_absent {
     const struct cb_file_rule *rule;
 };
 
+/* A file that must not be there when the cell has ended; its directory was there before. */
+struct cb_swept {
+    int directory;
+    char *name;
+    char *path;
+    const struct cb_file_rule *rule;
+};
+
 struct cb_resolved {
     cellblock_policy *policy;     /* a copy with `real` filled in, and with rules for the workspace and the programs */
     char *workspace;              /* canonical path, on the host and in the cell */
@@ -51,6 +59,8 @@ struct cb_resolved {
     size_t link_count;
     struct cb_absent *absents;
     size_t absent_count;
+    struct cb_swept *swept;
+    size_t swept_count;
 };
 
 int cb_resolve(const cellblock_policy *policy, const struct cb_context *context, struct cb_resolved **resolved,

@@ -22,8 +22,9 @@ const struct cb_word cb_mode_words[] = {
 };
 
 const struct cb_word cb_when_words[] = {
-    {"always", false, NULL},
-    {"present", true, NULL},
+    {"always", CB_WHEN_ALWAYS, NULL},
+    {"present", CB_WHEN_PRESENT, NULL},
+    {"swept", CB_WHEN_SWEPT, NULL},
     {NULL, 0, NULL},
 };
 
@@ -69,7 +70,8 @@ static const struct cb_key file_keys[] = {
      .required = true, .words = cb_access_words},
     {"optional", CB_KEY_FILE_OPTIONAL, CB_KIND_FLAG, "Whether a path that does not exist is passed over."},
     {"when", CB_KEY_FILE_WHEN, CB_KIND_WORD,
-     "always: a protected path that is absent can't be created either; present: the rule counts only if it exists.",
+     "For a protected path that is absent. always: it can't be created; present: nothing is said of it; swept: a file "
+     "that the code creates there is removed when the cell has ended.",
      .words = cb_when_words},
     {"why", CB_KEY_FILE_WHY, CB_KIND_TEXT, "The reason for the rule, quoted where the rule decides."},
 };
@@ -82,9 +84,9 @@ static const struct cb_section file_section = SECTION(file_keys);
 #define MOST_THINGS ((uint64_t)INT32_MAX)
 
 static const struct cb_key limit_keys[] = {
-    {"memory", CB_KEY_LIMIT, CB_KIND_SIZE, "Memory of all processes of the cell together.",
+    {"memory", CB_KEY_LIMIT, CB_KIND_SIZE, "Memory of each process.",
      .number = CB_LIMIT_MEMORY, .minimum = MIB, .maximum = MOST},
-    {"cpu_time", CB_KEY_LIMIT, CB_KIND_DURATION, "Processor time of all processes of the cell together.",
+    {"cpu_time", CB_KEY_LIMIT, CB_KIND_DURATION, "Processor time of each process.",
      .number = CB_LIMIT_CPU_TIME, .minimum = 1, .maximum = MOST_TIME},
     {"wall_time", CB_KEY_LIMIT, CB_KIND_DURATION, "Time from the start until the cell is ended.",
      .number = CB_LIMIT_WALL_TIME, .minimum = 1, .maximum = MOST_TIME},

@@ -80,8 +80,8 @@ static void write_rule(struct cb_writer *writer, const struct cb_file_rule *rule
     cb_write_string(writer, "access", cb_access_word(rule->access));
     if (rule->optional)
         cb_write_flag(writer, "optional", true);
-    if (rule->only_present)
-        cb_write_string(writer, "when", cb_word_of(cb_when_words, true));
+    if (rule->when != CB_WHEN_ALWAYS)
+        cb_write_string(writer, "when", cb_word_of(cb_when_words, (int)rule->when));
     if (rule->why)
         cb_write_string(writer, "why", rule->why);
     write_origin(writer, &rule->origin);

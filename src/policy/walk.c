@@ -93,6 +93,14 @@ static int follow(struct cb_walk *walk, int link_fd, const char *link_path, cons
     return *next ? 0 : ENOMEM;
 }
 
+/* Where the missing thing would be, with every link before it resolved. */
+static int note_missing(struct cb_walk *walk, const char *here, const char *name, const char *rest, int missing)
+{
+    free(walk->path);
+    walk->path = cb_format("%s/%s%s%s", here, name, *rest ? "/" : "", rest);
+    return walk->path ? missing : ENOMEM;
+}
+
 /* Returns 0 and fills the walk, or an errno. Sets *again to the path to start over with after a link. */
 static int step_through(struct cb_walk *walk, char *path, char **again)
 {
@@ -112,7 +120,7 @@ static int step_through(struct cb_walk *walk, char *path, char **again)
             rest++;
         cb_autofd int next = openat(at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
         if (next < 0)
-            return errno;
+            return note_missing(walk, here.data, name, rest, errno);
         if (strcmp(name, "..") == 0) {
             char *slash = here.length ? strrchr(here.data, '/') : NULL;
             here.length = slash ? (size_t)(slash - here.data) : 0;
@@ -171,11 +179,8 @@ int cb_walk_path(const char *path, struct cb_walk *walk, int *missing, cellblock
     }
     if (failed == ENOMEM)
         return cb_fail_memory(error);
-    if (failed) {
-        cb_path_clean(current);
-        free(walk->path);
+    if (failed && !walk->path)
         walk->path = cb_steal(current);
-        *missing = failed;
-    }
+    *missing = failed;
     return 0;
 }

@@ -18,6 +18,14 @@ static const char *const system_trees[] = {"/bin",   "/boot", "/etc", "/lib",  "
 static const char *const shared_places[] = {"/home", "/root", "/srv",  "/tmp", "/var",     "/var/tmp", "/var/lib",
                                             "/mnt",  "/opt",  "/run",  "/media", "/var/log", "/var/cache", "/run/user"};
 
+bool cb_is_system_path(const char *path)
+{
+    for (size_t i = 0; i < sizeof system_trees / sizeof *system_trees; i++)
+        if (cb_path_within(path, system_trees[i]))
+            return true;
+    return false;
+}
+
 static int refuse(const char *path, const char *what, cellblock_error **error)
 {
     cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "workspace %s is %s: code in the cell could change all of it", path, what);
@@ -36,9 +44,8 @@ int cb_workspace_check(const char *path, const char *home, bool on_purpose, cell
                            own_trees[i]);
     if (on_purpose)
         return 0;
-    for (size_t i = 0; i < sizeof system_trees / sizeof *system_trees; i++)
-        if (cb_path_within(path, system_trees[i]))
-            return refuse(path, "a system directory", error);
+    if (cb_is_system_path(path))
+        return refuse(path, "a system directory", error);
     for (size_t i = 0; i < sizeof shared_places / sizeof *shared_places; i++)
         if (strcmp(path, shared_places[i]) == 0)
             return refuse(path, strcmp(path, "/root") == 0 ? "a whole home directory" : "a shared directory", error);

@@ -54,6 +54,7 @@ void cellblock_cell_free(cellblock_cell *cell)
     if (cell->pidfd >= 0) {
         kill_all(cell);
         collect_init(cell);
+        cb_sweep(cell);
     }
     for (int i = 0; i < 3; i++) {
         cb_pump_close(&cell->pumps[i]);
@@ -92,20 +93,22 @@ static int set_timer(const struct cellblock_cell *cell, uint64_t milliseconds)
     return timerfd_settime(cell->timer, 0, &when, NULL);
 }
 
-/* ---- Standard streams ---- */
+/* ---- Standard streams ----
+ *
+ * The cell gets terminals and other devices as they are. What it writes to a file, a pipe or a socket of the caller's
+ * goes through a pipe of the cell's own: it could otherwise read back what others wrote to the same pipe, change the
+ * mode of the file, or make the caller's descriptor non-blocking. Input from a file or a pipe is handed over as it is,
+ * because reading ahead would take what the program leaves for others (`while read x; do cellblock run …`). */
 
-/* A pipe between the cell and a pump; returns the cell's end. */
-static int pump_pipe(struct cb_pump *pump, bool into_cell)
+static const char *const stream_names[] = {"stdin", "stdout", "stderr"};
+
+/* A pipe between the cell and a pump; returns the cell's end, or -1. */
+static int pump_pipe(const struct cellblock_cell *cell, struct cb_pump *pump, bool into_cell, cellblock_error **error)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return -1;
+        return cb_fail_errno(error, "making a pipe");
     int ours = into_cell ? ends[1] : ends[0], theirs = into_cell ? ends[0] : ends[1];
-    if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0) {
-        close(ours);
-        close(theirs);
-        return -1;
-    }
     if (into_cell) {
         pump->to = ours;
         pump->own_to = true;
@@ -113,63 +116,101 @@ static int pump_pipe(struct cb_pump *pump, bool into_cell)
         pump->from = ours;
         pump->own_from = true;
     }
+    /* /dev/stdout and its kin open it again by name, as the cell's id. */
+    const struct cb_plan *plan = cell->plan;
+    if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0 ||
+        (plan->privileged && fchown(theirs, plan->outside_uid, plan->outside_gid) < 0)) {
+        cb_fail_errno(error, "preparing a pipe");
+        close(theirs);
+        return -1;
+    }
     return theirs;
 }
 
-/* Decides what the cell gets as descriptor `which`; sets *owned when it is ours to close afterwards. */
-static int prepare_stream(struct cellblock_cell *cell, int which, int given, bool collect, int *owned,
-                          cellblock_error **error)
+static int check_stream(int which, int fd, struct stat *found, cellblock_error **error)
 {
-    static const char *const names[] = {"stdin", "stdout", "stderr"};
-    struct cb_pump *pump = &cell->pumps[which];
-    struct stat found;
-    bool into_cell = which == 0;
-    pump->limit = CB_UNLIMITED;
-    *owned = -1;
-    if (collect && !into_cell) {
-        pump->limit = cell->plan->output == CB_UNLIMITED ? collected_by_default : cell->plan->output;
-        return *owned = pump_pipe(pump, false);
-    }
-    if (given < 0 || (fstat(given, &found) < 0 && errno == EBADF))
-        return -1; /* nothing: /dev/null */
-    int flags = fcntl(given, F_GETFL);
-    if (S_ISDIR(found.st_mode) || flags < 0 || flags & O_PATH)
-        return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "%s is a directory: it would lead out of the cell", names[which]);
-    bool socket = S_ISSOCK(found.st_mode);
-    if (!socket && !S_ISREG(found.st_mode) && !S_ISCHR(found.st_mode) && !S_ISFIFO(found.st_mode))
-        return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "%s is not a file, a pipe, a terminal or a socket", names[which]);
-    bool capped = !into_cell && cell->plan->output_given && cell->plan->output != CB_UNLIMITED;
-    if (!socket && !capped)
-        return given;
-    if (into_cell)
-        pump->from = given;
-    else
-        pump->to = given;
-    if (capped)
-        pump->limit = cell->plan->output;
-    return *owned = pump_pipe(pump, into_cell);
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fstat(fd, found) < 0)
+        return cb_fail_errno(error, "looking at %s", stream_names[which]);
+    if (S_ISDIR(found->st_mode) || flags & O_PATH)
+        return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "%s is a directory: it would lead out of the cell",
+                       stream_names[which]);
+    if (!S_ISSOCK(found->st_mode) && !S_ISREG(found->st_mode) && !S_ISCHR(found->st_mode) && !S_ISFIFO(found->st_mode))
+        return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "%s is not a file, a pipe, a terminal or a socket",
+                       stream_names[which]);
+    return 0;
 }
 
-static int prepare_streams(struct cellblock_cell *cell, const struct cellblock_options *options, int stdio[3],
-                           int owned[3], cellblock_error **error)
+struct streams {
+    int given[3];  /* the caller's; -1: none */
+    int cell[3];   /* what the cell gets; -1: /dev/null */
+    int owned[3];  /* those of them that are ours to close once the cell has them */
+    struct stat found[3];
+};
+
+static int prepare_output(struct cellblock_cell *cell, struct streams *streams, int which, cellblock_error **error)
+{
+    struct cb_pump *pump = &cell->pumps[which];
+    const struct cb_plan *plan = cell->plan;
+    struct stat *found = &streams->found[which];
+    int given = streams->given[which];
+    bool limited = plan->output != CB_UNLIMITED && (cell->collect || plan->output_given);
+    pump->limit = limited ? plan->output : cell->collect ? collected_by_default : CB_UNLIMITED;
+    if (!cell->collect) {
+        if (given < 0)
+            return 0;
+        if (check_stream(which, given, found, error) < 0)
+            return -1;
+        if (S_ISCHR(found->st_mode) && !limited) {
+            streams->cell[which] = given;
+            return 0;
+        }
+        /* `> log 2>&1`: one pipe for both, or the order would be lost. */
+        if (which == 2 && cell->pumps[1].open && found->st_dev == streams->found[1].st_dev &&
+            found->st_ino == streams->found[1].st_ino) {
+            streams->cell[2] = streams->cell[1];
+            return 0;
+        }
+        pump->to = given;
+    }
+    streams->owned[which] = streams->cell[which] = pump_pipe(cell, pump, false, error);
+    if (streams->cell[which] < 0)
+        return -1;
+    return cb_pump_open(pump, cell->epoll) < 0 ? cb_fail_errno(error, "watching %s", stream_names[which]) : 0;
+}
+
+static int prepare_input(struct cellblock_cell *cell, struct streams *streams, cellblock_error **error)
+{
+    struct cb_pump *pump = &cell->pumps[0];
+    if (streams->given[0] < 0)
+        return 0;
+    if (check_stream(0, streams->given[0], &streams->found[0], error) < 0)
+        return -1;
+    if (!S_ISSOCK(streams->found[0].st_mode)) {
+        streams->cell[0] = streams->given[0];
+        return 0;
+    }
+    pump->limit = CB_UNLIMITED;
+    pump->from = streams->given[0];
+    streams->owned[0] = streams->cell[0] = pump_pipe(cell, pump, true, error);
+    if (streams->cell[0] < 0)
+        return -1;
+    return cb_pump_open(pump, cell->epoll) < 0 ? cb_fail_errno(error, "watching stdin") : 0;
+}
+
+static int prepare_streams(struct cellblock_cell *cell, const struct cellblock_options *options, struct streams *streams,
+                           cellblock_error **error)
 {
     bool own = options->stdio[0] == 0 && options->stdio[1] == 0 && options->stdio[2] == 0;
     for (int i = 0; i < 3; i++) {
-        cellblock_error *failed = NULL;
-        stdio[i] = prepare_stream(cell, i, own ? i : options->stdio[i], options->collect, &owned[i], &failed);
-        if (failed) {
-            if (error && !*error)
-                *error = failed;
-            else
-                cellblock_error_free(failed);
-            return -1;
-        }
-        struct cb_pump *pump = &cell->pumps[i];
-        bool pumped = pump->own_from || pump->own_to;
-        if (pumped && cb_pump_open(pump, cell->epoll) < 0)
-            return cb_fail_errno(error, "watching descriptor %d", i);
+        int fd = own ? i : options->stdio[i];
+        streams->cell[i] = streams->owned[i] = -1;
+        streams->given[i] = fd >= 0 && fcntl(fd, F_GETFD) >= 0 ? fd : -1;
     }
-    return 0;
+    return prepare_input(cell, streams, error) < 0 || prepare_output(cell, streams, 1, error) < 0 ||
+                   prepare_output(cell, streams, 2, error) < 0
+               ? -1
+               : 0;
 }
 
 /* ---- Start ---- */
@@ -198,14 +239,14 @@ static int start_here(struct cellblock_cell *cell, const cellblock_policy *polic
     if (cb_plan_make(policy, options, &cell->plan, error) < 0 || open_handles(cell, error) < 0)
         return -1;
     cell->collect = options->collect;
-    int stdio[3] = {-1, -1, -1}, owned[3] = {-1, -1, -1};
-    int failed = prepare_streams(cell, options, stdio, owned, error);
+    struct streams streams;
+    int failed = prepare_streams(cell, options, &streams, error);
     if (!failed) {
         clock_gettime(CLOCK_MONOTONIC, &cell->started);
-        failed = cb_spawn(cell, stdio, error);
+        failed = cb_spawn(cell, streams.cell, error);
     }
     for (int i = 0; i < 3; i++)
-        cb_close_cleanup(&owned[i]);
+        cb_close_cleanup(&streams.owned[i]);
     if (failed)
         return -1;
     if (watch(cell, cell->wire, &cell->wire) < 0 || watch(cell, cell->pidfd, &cell->pidfd) < 0 ||
@@ -301,6 +342,7 @@ static void on_gone(struct cellblock_cell *cell)
     if (!cell->status_known)
         on_wire(cell); /* the last word may still be on the wire */
     collect_init(cell);
+    cb_sweep(cell);
     if (cell->listener >= 0)
         epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->listener, NULL);
     /* Nobody in the cell can read any more. */
@@ -345,8 +387,7 @@ int cellblock_dispatch(cellblock_cell *cell, cellblock_error **error)
     }
     /* Every writer is gone: what is left in the pipes is all there will be. */
     for (int i = 1; i < 3 && cell->gone; i++)
-        if (cell->pumps[i].open && cell->pumps[i].to < 0)
-            on_pump(cell, &cell->pumps[i]);
+        on_pump(cell, &cell->pumps[i]);
     return is_over(cell);
 }
 

@@ -9,7 +9,6 @@
  * Runs in the supervisor. As root it acts with the cell's file system ids, and so without root's override of modes. */
 #include "supervisor/supervisor.h"
 
-#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/missing.h"
 #include "base/text.h"
@@ -22,8 +21,8 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
-#include <sys/fsuid.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -47,8 +46,6 @@ struct call {
     struct cellblock_cell *cell;
     const struct cb_seccomp_notif *notice;
 };
-
-enum { MAX_DENIALS = 64 };
 
 /* What to tell the kernel: a negative errno, 0 (done), or "go on". */
 enum { GO_ON = 1 };
@@ -179,27 +176,14 @@ static bool is_fixed(const struct cb_guard *guard, const struct spot *spot)
     return false;
 }
 
-/* One record per path; the code can't make the list long, as the protected paths are few. */
 static int refuse(const struct call *call, const struct spot *spot)
 {
-    struct cellblock_cell *cell = call->cell;
-    for (size_t i = 0; i < cell->denial_count; i++)
-        if (strcmp(cell->denials[i].object, spot->path) == 0) {
-            cell->denials[i].count++;
-            return -EACCES;
-        }
-    struct cb_denial *denial = cell->denial_count < MAX_DENIALS ? cb_array_push(&cell->denials, &cell->denial_count)
-                                                                : NULL;
-    if (!denial)
-        return -EACCES;
-    denial->count = 1;
-    denial->object = strdup(spot->path);
-    if (!denial->object)
-        cell->denial_count--;
-    const struct cb_resolved *resolved = cell->plan->resolved;
-    for (size_t i = 0; denial->object && i < resolved->absent_count; i++)
+    const struct cb_resolved *resolved = call->cell->plan->resolved;
+    const struct cb_file_rule *rule = NULL;
+    for (size_t i = 0; i < resolved->absent_count && !rule; i++)
         if (same_or_above(spot->path, resolved->absents[i].path))
-            denial->rule = resolved->absents[i].rule;
+            rule = resolved->absents[i].rule;
+    cb_denial_note(call->cell, "file.create", spot->path, rule);
     return -EACCES;
 }
 
@@ -218,13 +202,28 @@ static mode_t umask_of(const struct call *call)
     return line ? (mode_t)strtoul(line + 7, NULL, 8) : 077;
 }
 
-/* The raw calls change this thread only. Leaving id 0 takes root's file capabilities away, coming back restores them. */
-static void act_as(const struct cb_plan *plan, bool cell)
+/* As root, everything is looked at and done with the cell's file system ids; leaving id 0 takes root's file capabilities
+ * away, coming back restores them. The raw calls change this thread only. They also clear two settings of the process
+ * that are not ours to lose. */
+static int decide(const struct call *call);
+
+static int decide_as_cell(const struct call *call)
 {
+    const struct cb_plan *plan = call->cell->plan;
+    int death_signal = 0;
     if (!plan->privileged)
-        return;
-    syscall(SYS_setfsgid, cell ? plan->outside_gid : getegid());
-    syscall(SYS_setfsuid, cell ? plan->outside_uid : geteuid());
+        return decide(call);
+    prctl(PR_GET_PDEATHSIG, &death_signal);
+    int dumpable = prctl(PR_GET_DUMPABLE);
+    syscall(SYS_setfsgid, plan->outside_gid);
+    syscall(SYS_setfsuid, plan->outside_uid);
+    int answer = decide(call);
+    syscall(SYS_setfsuid, geteuid());
+    syscall(SYS_setfsgid, getegid());
+    prctl(PR_SET_PDEATHSIG, death_signal);
+    if (dumpable == 0 || dumpable == 1)
+        prctl(PR_SET_DUMPABLE, dumpable);
+    return answer;
 }
 
 /* Our own umask also counts and can't be changed without touching other threads: mend the mode where it took more. */
@@ -250,11 +249,9 @@ static int make_directory(const struct call *call, int directory_fd, uint64_t ad
     mode_t wanted = mode & 0777 & ~umask_of(call);
     if (!still_waiting(call))
         return -ESRCH;
-    act_as(call->cell->plan, true);
     failed = mkdirat(spot.parent, spot.name, wanted | (mode & S_ISVTX)) < 0 ? -errno : 0;
     if (!failed)
         mend_mode(&spot, wanted);
-    act_as(call->cell->plan, false);
     return failed;
 }
 
@@ -272,45 +269,56 @@ static int make_symlink(const struct call *call, uint64_t target_address, int di
         return refuse(call, &spot);
     if (!still_waiting(call))
         return -ESRCH;
-    act_as(call->cell->plan, true);
     failed = symlinkat(target, spot.parent, spot.name) < 0 ? -errno : 0;
-    act_as(call->cell->plan, false);
     return failed;
+}
+
+/* Does Landlock let the code do this rename by itself? It lets plain files be renamed, unless files are watched too. */
+static bool kernel_renames(const struct cb_guard *guard, const struct spot *from, const struct spot *to, unsigned flags,
+                           struct stat *found)
+{
+    bool exchange = flags & RENAME_EXCHANGE;
+    struct stat other;
+    if (!is_guarded(guard, to) && !is_guarded(guard, from))
+        return true;
+    if (fstatat(from->parent, from->name, found, AT_SYMLINK_NOFOLLOW) < 0)
+        return true; /* it finds the same fault and words it right */
+    bool plain = S_ISREG(found->st_mode);
+    if (exchange && fstatat(to->parent, to->name, &other, AT_SYMLINK_NOFOLLOW) == 0)
+        plain = plain && S_ISREG(other.st_mode);
+    return plain && !guard->files;
+}
+
+/* 0 when it may be done, or a negative errno. */
+static int judge_rename(const struct call *call, const struct spot *from, const struct spot *to, unsigned flags,
+                        const struct stat *found)
+{
+    const struct cb_guard *guard = &call->cell->plan->guard;
+    if (leads_to_protected(guard, to))
+        return refuse(call, to);
+    if (leads_to_protected(guard, from))
+        return refuse(call, from); /* a directory that a protected path would lie in must not be carried off */
+    if (is_fixed(guard, from) || is_fixed(guard, to))
+        return -EBUSY;
+    if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE))
+        return -EINVAL; /* no whiteouts: they are device nodes */
+    return (from->trailing_slash || to->trailing_slash) && !S_ISDIR(found->st_mode) ? -ENOTDIR : 0;
 }
 
 static int rename_entry(const struct call *call, int old_fd, uint64_t old_address, int new_fd, uint64_t new_address,
                         unsigned flags)
 {
     autospot struct spot from = SPOT_INIT, to = SPOT_INIT;
-    const struct cb_guard *guard = &call->cell->plan->guard;
-    struct stat found;
+    struct stat found = {0};
     if (find_spot(call, old_fd, old_address, &from) || find_spot(call, new_fd, new_address, &to) ||
-        (!is_guarded(guard, &to) && !(is_guarded(guard, &from) && flags & RENAME_EXCHANGE)))
+        kernel_renames(&call->cell->plan->guard, &from, &to, flags, &found))
         return GO_ON;
-    if (fstatat(from.parent, from.name, &found, AT_SYMLINK_NOFOLLOW) < 0)
-        return GO_ON;
-    struct stat other;
-    bool exchanged_directory = flags & RENAME_EXCHANGE && fstatat(to.parent, to.name, &other, AT_SYMLINK_NOFOLLOW) == 0 &&
-                               !S_ISREG(other.st_mode);
-    bool plain_file = S_ISREG(found.st_mode) && !exchanged_directory;
-    if (plain_file && !guard->files)
-        return GO_ON; /* Landlock lets files be renamed, and only files */
-    if (leads_to_protected(guard, &to))
-        return refuse(call, &to);
-    if (flags & RENAME_EXCHANGE && leads_to_protected(guard, &from))
-        return refuse(call, &from);
-    if (is_fixed(guard, &from) || is_fixed(guard, &to))
-        return -EBUSY;
-    if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE))
-        return -EINVAL; /* no whiteouts: they are device nodes */
-    if ((from.trailing_slash || to.trailing_slash) && !S_ISDIR(found.st_mode))
-        return -ENOTDIR;
+    int failed = judge_rename(call, &from, &to, flags, &found);
+    if (failed)
+        return failed;
     if (!still_waiting(call))
         return -ESRCH;
-    act_as(call->cell->plan, true);
-    int failed = syscall(SYS_renameat2, from.parent, from.name, to.parent, to.name, flags) < 0 ? -errno : 0;
-    act_as(call->cell->plan, false);
-    return failed;
+    return syscall(SYS_renameat2, from.parent, from.name, to.parent, to.name, flags) < 0 ? -errno : 0;
 }
 
 /* Making a file, when even a file may not come under a protected name. Opened here, handed to the caller as its own. */
@@ -332,13 +340,11 @@ static int create_file(const struct call *call, int directory_fd, uint64_t addre
     mode_t wanted = mode & 0777 & ~umask_of(call);
     if (!still_waiting(call))
         return -ESRCH;
-    act_as(call->cell->plan, true);
     cb_autofd int fd = openat(spot.parent, spot.name, flags | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
                               wanted);
     int failed = fd < 0 ? -errno : 0;
     if (fd >= 0 && fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && (found.st_mode & 0777) != wanted)
         fchmod(fd, wanted);
-    act_as(call->cell->plan, false);
     if (failed)
         return failed;
     if (!(flags & O_NONBLOCK))
@@ -399,7 +405,7 @@ void cb_guard_answer(struct cellblock_cell *cell)
         return;
     }
     const struct call call = {.cell = cell, .notice = &received.notice};
-    int answer = decide(&call);
+    int answer = decide_as_cell(&call);
     if (answer == INT_MAX)
         return; /* answered together with the descriptor */
     sent.response.id = received.notice.id;

@@ -15,30 +15,29 @@
 
 enum { CHUNK = 64 * 1024 };
 
+/* With no events asked for, a closed or broken end would be reported all the same, again and again: not watched then. */
 static int watch(struct cb_pump *pump, int fd, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = pump};
+    if (events == 0)
+        return epoll_ctl(pump->epoll, EPOLL_CTL_DEL, fd, NULL) < 0 && errno != ENOENT ? -1 : 0;
     if (epoll_ctl(pump->epoll, EPOLL_CTL_MOD, fd, &event) == 0)
         return 0;
     return errno == ENOENT ? epoll_ctl(pump->epoll, EPOLL_CTL_ADD, fd, &event) : -1;
-}
-
-static void unwatch(struct cb_pump *pump, int fd)
-{
-    epoll_ctl(pump->epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
 int cb_pump_open(struct cb_pump *pump, int epoll)
 {
     pump->epoll = epoll;
     pump->open = true;
+    pump->buffer = malloc(CHUNK);
+    if (!pump->buffer)
+        return -1;
     if (pump->to >= 0) {
-        pump->buffer = malloc(CHUNK);
-        if (!pump->buffer)
-            return -1;
-        pump->to_polls = watch(pump, pump->to, 0) == 0;
+        pump->to_polls = watch(pump, pump->to, EPOLLOUT) == 0;
         if (!pump->to_polls && errno != EPERM)
             return -1;
+        watch(pump, pump->to, 0);
     }
     return watch(pump, pump->from, EPOLLIN);
 }
@@ -46,9 +45,9 @@ int cb_pump_open(struct cb_pump *pump, int epoll)
 void cb_pump_close(struct cb_pump *pump)
 {
     if (pump->open) {
-        unwatch(pump, pump->from);
+        watch(pump, pump->from, 0);
         if (pump->to >= 0)
-            unwatch(pump, pump->to);
+            watch(pump, pump->to, 0);
     }
     pump->open = false;
     if (pump->own_from && pump->from >= 0)
@@ -103,9 +102,8 @@ static ssize_t put(const struct cb_pump *pump, const void *data, size_t length)
 
 static int collect(struct cb_pump *pump)
 {
-    char chunk[CHUNK];
     for (int rounds = 0; rounds < 16; rounds++) {
-        ssize_t got = take(pump->from, chunk, sizeof chunk);
+        ssize_t got = take(pump->from, pump->buffer, CHUNK);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return 0;
         if (got <= 0) {
@@ -114,7 +112,7 @@ static int collect(struct cb_pump *pump)
         }
         uint64_t room = pump->limit - pump->total;
         size_t keep = (uint64_t)got > room ? (size_t)room : (size_t)got;
-        cb_text_add(&pump->text, chunk, keep);
+        cb_text_add(&pump->text, pump->buffer, keep);
         pump->total += keep;
         if (keep < (size_t)got || pump->text.failed) {
             pump->truncated = true;

@@ -14,8 +14,8 @@ struct cb_pump {
     bool truncated;
     uint64_t limit, total;
     struct cb_text text;
-    char *buffer;            /* relaying only */
-    size_t start, length;
+    char *buffer;
+    size_t start, length;    /* what of it is still to be relayed */
     int epoll;
 };
 

@@ -66,7 +66,10 @@ int cb_remote_wanted(struct cellblock_options *options, cellblock_error **error)
 struct launch {
     const char *path;
     int socket;
-    sigset_t mask;
+    char *stack;
+    pid_t pid;
+    int pidfd;
+    int failed;
 };
 
 static int become_helper(void *data)
@@ -74,10 +77,25 @@ static int become_helper(void *data)
     const struct launch *launch = data;
     char *const argv[] = {(char *)"cellblock", (char *)"helper", NULL};
     char *const envp[] = {NULL};
-    sigprocmask(SIG_SETMASK, &launch->mask, NULL);
+    sigset_t none;
+    /* The caller's handlers must not run here: the memory is still the caller's. */
+    for (int number = 1; number < NSIG; number++)
+        signal(number, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
     if (launch->socket == HELPER_FD ? fcntl(HELPER_FD, F_SETFD, 0) == 0 : dup2(launch->socket, HELPER_FD) == HELPER_FD)
         execve(launch->path, argv, envp);
     _exit(127);
+}
+
+/* exec gives a process its exit signal back, and the caller's own wait calls and SIGCHLD handler must never see the
+ * helper: so it is the child of one that is gone at once. It shares our descriptors, for the pidfd. */
+static int launch_and_leave(void *data)
+{
+    struct launch *launch = data;
+    launch->pid = clone(become_helper, launch->stack, CLONE_VM | CLONE_VFORK | CLONE_PIDFD, launch, &launch->pidfd);
+    launch->failed = errno;
+    _exit(0);
 }
 
 static int launch_helper(struct cb_remote *remote, const char *path, cellblock_error **error)
@@ -87,19 +105,22 @@ static int launch_helper(struct cb_remote *remote, const char *path, cellblock_e
         return cb_fail_errno(error, "making a socket pair");
     remote->socket = ends[0];
     cb_autofd int theirs = ends[1];
-    cb_autofree char *stack = malloc(STACK);
-    if (!stack)
+    cb_autofree char *stacks = malloc(2 * STACK);
+    if (!stacks)
         return cb_fail_memory(error);
-    struct launch launch = {.path = path, .socket = theirs};
-    sigset_t all;
+    struct launch launch = {.path = path, .socket = theirs, .pidfd = -1, .pid = -1};
+    launch.stack = (char *)((uintptr_t)(stacks + STACK) & ~15UL);
+    sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &launch.mask);
-    /* No exit signal: the caller's own wait calls and SIGCHLD handler never see it. */
-    pid_t pid = clone(become_helper, (char *)((uintptr_t)(stack + STACK) & ~15UL), CLONE_VM | CLONE_VFORK | CLONE_PIDFD,
-                      &launch, &remote->pidfd);
-    int failed = errno;
-    pthread_sigmask(SIG_SETMASK, &launch.mask, NULL);
-    return pid < 0 ? cb_fail(error, CELLBLOCK_ERROR_SYSTEM, failed, "starting the helper program %s", path) : 0;
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid_t between = clone(launch_and_leave, (char *)((uintptr_t)(stacks + 2 * STACK) & ~15UL),
+                          CLONE_VM | CLONE_VFORK | CLONE_FILES, &launch);
+    int failed = between < 0 ? errno : launch.failed;
+    while (between > 0 && waitpid(between, NULL, __WALL) < 0 && errno == EINTR)
+        ;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    remote->pidfd = launch.pidfd;
+    return launch.pid < 0 ? cb_fail(error, CELLBLOCK_ERROR_SYSTEM, failed, "starting the helper program %s", path) : 0;
 }
 
 void cb_remote_free(struct cb_remote *remote)
@@ -108,8 +129,8 @@ void cb_remote_free(struct cb_remote *remote)
         return;
     cb_close_cleanup(&remote->socket); /* the helper ends its cell when it sees this */
     if (remote->pidfd >= 0) {
-        siginfo_t info;
-        while (waitid((idtype_t)P_PIDFD, (id_t)remote->pidfd, &info, WEXITED | __WALL) < 0 && errno == EINTR)
+        struct pollfd gone = {.fd = remote->pidfd, .events = POLLIN};
+        while (poll(&gone, 1, -1) < 0 && errno == EINTR)
             ;
         close(remote->pidfd);
     }

@@ -38,34 +38,10 @@ static double cpu_milliseconds(struct timeval used)
     return (double)used.tv_sec * 1e3 + (double)used.tv_usec / 1e3;
 }
 
-static json_t *list_denials(const struct cellblock_cell *cell)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; list && i < cell->denial_count; i++) {
-        const struct cb_denial *denial = &cell->denials[i];
-        const struct cb_file_rule *rule = denial->rule;
-        cb_autofree char *object = cb_printable(denial->object, strlen(denial->object));
-        json_t *item = json_pack("{s:s, s:s?, s:s, s:o, s:I, s:b}", "code", "file.create", "object", object, "layer",
-                                 "landlock", "rule",
-                                 rule ? json_sprintf("%s:%d", rule->origin.document, rule->origin.line) : json_null(),
-                                 "count", (json_int_t)denial->count, "final", 1);
-        /* What is hidden stays hidden, whatever is granted at the same path: nothing to suggest then. */
-        json_t *suggestion = rule && rule->access == CB_ACCESS_NONE
-                                 ? json_null()
-                                 : json_pack("{s:s?, s:s}", "path", object, "access", "write");
-        json_object_set_new(item, "suggest", suggestion);
-        if (json_array_append_new(list, item) < 0) {
-            json_decref(list);
-            return NULL;
-        }
-    }
-    return list;
-}
-
 int cb_result_make(struct cellblock_cell *cell, cellblock_result **result, cellblock_error **error)
 {
     cellblock_result *made = calloc(1, sizeof *made);
-    if (!made || !(made->report = cb_plan_report(cell->plan)) || !(made->denials = list_denials(cell))) {
+    if (!made || !(made->report = cb_plan_report(cell->plan)) || !(made->denials = cb_denials_json(cell))) {
         cellblock_result_free(made);
         return cb_fail_memory(error);
     }

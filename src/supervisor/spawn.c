@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -22,7 +21,6 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <sys/wait.h>
 
 static const uint64_t namespaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
@@ -30,23 +28,15 @@ static const uint64_t namespaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | 
 
 /* ---- What only root can and must do from outside ---- */
 
-static const struct cb_place *place_of(const struct cb_plan *plan, const struct cb_step *step)
-{
-    for (size_t i = 0; i < plan->resolved->place_count; i++)
-        if (strcmp(plan->resolved->places[i].path + 1, step->at) == 0)
-            return &plan->resolved->places[i];
-    return NULL;
-}
-
 static int make_trees(struct cb_plan *plan, cellblock_error **error)
 {
     for (size_t i = 0; i < plan->step_count; i++) {
         struct cb_step *step = &plan->steps[i];
         if (step->kind != CB_STEP_BIND)
             continue;
-        const struct cb_place *place = place_of(plan, step);
-        cb_autofd int opened = place ? -1 : open(step->source, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-        int source = place ? place->fd : opened;
+        /* Only device nodes have not been opened yet. */
+        cb_autofd int opened = step->checked >= 0 ? -1 : open(step->source, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        int source = step->checked >= 0 ? step->checked : opened;
         step->tree = source < 0 ? -1
                                 : cb_sys_open_tree(source, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH |
                                                                    AT_RECURSIVE);
@@ -87,7 +77,7 @@ static int map_trees(struct cb_plan *plan, pid_t pid, cellblock_error **error)
         if (cb_sys_mount_setattr(step->tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr) == 0)
             continue;
         int failed = errno;
-        if (cb_decide_accept_weaker(plan->resolved->policy, "idmap")) {
+        if (plan->accept_no_idmap) {
             if (json_array_append_new(plan->weaker, json_sprintf("idmap: /%s", step->at)) < 0)
                 return cb_fail_memory(error);
             continue;
@@ -112,19 +102,6 @@ static int map_and_go(struct cellblock_cell *cell, pid_t pid, cellblock_error **
     return cb_wire_send(cell->wire, &go, -1) < 0
                ? cb_fail(error, CELLBLOCK_ERROR_SETUP, errno, "talking to the cell while it starts")
                : 0;
-}
-
-/* A pipe of the caller's is root's; /dev/stdout and its kin open it again by name, as the cell's id. Nothing else of the
- * caller's is touched: a file or a terminal of root's can't be opened again from inside. */
-static void give_pipes(const struct cb_plan *plan, const int stdio[3])
-{
-    for (int i = 0; i < 3 && plan->privileged; i++) {
-        struct stat found;
-        struct statfs where;
-        if (stdio[i] < 0 || fstat(stdio[i], &found) < 0 || !S_ISFIFO(found.st_mode) || fstatfs(stdio[i], &where) < 0 ||
-            where.f_type != PIPEFS_MAGIC || fchown(stdio[i], plan->outside_uid, plan->outside_gid) < 0)
-            continue;
-    }
 }
 
 /* ---- The clone ---- */
@@ -224,7 +201,6 @@ int cb_spawn(struct cellblock_cell *cell, const int stdio[3], cellblock_error **
         .null = null,
         .die_with_parent = getpid() == gettid(),
     };
-    give_pipes(plan, stdio);
     pid_t pid = clone_init(cell, &entry, error);
     if (pid < 0)
         return -1;

@@ -13,6 +13,7 @@ enum cb_end { CB_END_NONE, CB_END_EXITED, CB_END_SIGNALED, CB_END_TIMEOUT, CB_EN
 
 /* A refusal that the supervisor made itself. */
 struct cb_denial {
+    const char *code;
     char *object;
     const struct cb_file_rule *rule;
     uint64_t count;
@@ -45,6 +46,13 @@ int cb_spawn(struct cellblock_cell *cell, const int stdio[3], cellblock_error **
 
 /* Words for a failed step (explain.c). */
 int cb_explain_failure(const struct cb_plan *plan, const struct cb_message *failure, cellblock_error **error);
+
+/* Notes a refusal, or counts a further one of the same (denials.c). */
+void cb_denial_note(struct cellblock_cell *cell, const char *code, const char *object, const struct cb_file_rule *rule);
+json_t *cb_denials_json(const struct cellblock_cell *cell);
+
+/* Removes what the policy wants swept, once every process of the cell is gone (sweep.c). */
+void cb_sweep(struct cellblock_cell *cell);
 
 /* Answers one notification (guard.c). Never blocks; a notification that can't be answered is refused. */
 void cb_guard_answer(struct cellblock_cell *cell);

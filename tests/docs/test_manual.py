@@ -88,6 +88,30 @@ def test_file_format_page_has_every_key():
     assert not [key for key in keys if f"*{key}*" not in text]
 
 
+def fields(value):
+    """The names in a result; what is inside the parts of the report is for people."""
+    for key, inner in value.items():
+        yield key
+        if key == "report":
+            yield from inner
+        elif key == "denials":
+            yield from (name for denial in inner for name in denial)
+        elif isinstance(inner, dict):
+            yield from fields(inner)
+
+
+@pytest.mark.parametrize("command", [
+    ["sh", "-c", "mkdir .vscode; printf '\\377'; printf '\\377' >&2"],
+    ["no-such-program"],
+])
+def test_page_has_the_fields_of_the_result(command, workspace):
+    words = set(re.findall(r"\*([a-z_0-9-]+)\*", page("cellblock-run.1.scd")))
+    done = subprocess.run([CELLBLOCK, "run", "--json", "--", *command], cwd=workspace, stdout=subprocess.PIPE)
+    result = json.loads(done.stdout)
+    assert result["end"] in words
+    assert not set(fields(result)) - words
+
+
 def test_example_of_the_policy_page_is_valid(tmp_path):
     example = re.search(r"```\n(.*?)```", page("cellblock-policy.5.scd"), re.DOTALL).group(1)
     (tmp_path / "example.jsonc").write_text(example)

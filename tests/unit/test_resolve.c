@@ -1,0 +1,466 @@
+/* From the words of a policy to objects: walking paths, the workspace, programs, places and absent paths. */
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "place.h"
+#include "policy/programs.h"
+#include "policy/resolve.h"
+#include "policy/walk.h"
+#include "policy/workspace.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+/* ---- Paths ---- */
+
+static void test_clean(void **state)
+{
+    static const char *const table[][2] = {
+        {"/", "/"},         {"//", "/"},       {"/a/", "/a"},       {"/a//b", "/a/b"},
+        {"/./a/./b/.", "/a/b"}, {"/a/../b", "/a/../b"}, {"/...", "/..."}, {"/a/.b", "/a/.b"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "%s", table[i][0]);
+        cb_path_clean(path);
+        assert_string_equal(path, table[i][1]);
+    }
+}
+
+static void test_parent(void **state)
+{
+    static const char *const table[][2] = {{"/", "/"}, {"/a", "/"}, {"/a/b", "/a"}, {"/a/b/c", "/a/b"}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        cb_autofree char *parent = cb_path_parent(table[i][0]);
+        assert_string_equal(parent, table[i][1]);
+    }
+}
+
+static void expect_walk(const char *path, const char *canonical, size_t links)
+{
+    cb_autowalk struct cb_walk walk = CB_WALK_INIT;
+    int missing = -1;
+    assert_int_equal(cb_walk_path(path, &walk, &missing, NULL), 0);
+    if (walk.fd < 0)
+        fail_msg("%s: %s", path, strerror(missing));
+    assert_string_equal(walk.path, canonical);
+    assert_int_equal(walk.link_count, links);
+    struct stat found;
+    assert_int_equal(stat(canonical, &found), 0);
+    assert_true(walk.inode == found.st_ino && walk.device == found.st_dev);
+}
+
+static void test_walk(void **state)
+{
+    const struct place *place = *state;
+    place_file(place, "a/b/file", "");
+    place_link(place, "a/rel", "b/file");
+    place_link(place, "a/up", "../a/b");
+    place_link(place, "abs", place_path(place, "a"));
+    place_link(place, "chain", "abs/up");
+    const char *file = place_path(place, "a/b/file"), *b = place_path(place, "a/b");
+    expect_walk(file, file, 0);
+    expect_walk(place_path(place, "a//b/./file"), file, 0);
+    expect_walk(place_path(place, "a/b/../b/file"), file, 0);
+    expect_walk(place_path(place, "a/rel"), file, 1);
+    expect_walk(place_path(place, "a/up/file"), file, 1);
+    expect_walk(place_path(place, "abs/b/file"), file, 1);
+    expect_walk(place_path(place, "chain"), b, 3);
+    expect_walk(place_path(place, "chain/../rel"), file, 4);
+    expect_walk("/", "/", 0);
+    expect_walk("/..", "/", 0);
+}
+
+static void expect_missing(const char *path, int reason)
+{
+    cb_autowalk struct cb_walk walk = CB_WALK_INIT;
+    int missing = 0;
+    assert_int_equal(cb_walk_path(path, &walk, &missing, NULL), 0);
+    assert_int_equal(walk.fd, -1);
+    assert_int_equal(missing, reason);
+    assert_non_null(walk.path);
+}
+
+static void test_walk_that_does_not_arrive(void **state)
+{
+    const struct place *place = *state;
+    place_file(place, "file", "");
+    place_link(place, "round", "other");
+    place_link(place, "other", "round");
+    place_link(place, "dangling", "nowhere");
+    expect_missing(place_path(place, "missing"), ENOENT);
+    expect_missing(place_path(place, "missing/deeper"), ENOENT);
+    expect_missing(place_path(place, "file/deeper"), ENOTDIR);
+    expect_missing(place_path(place, "dangling"), ENOENT);
+    expect_missing(place_path(place, "round"), ELOOP);
+}
+
+/* ---- The workspace ---- */
+
+static void test_workspace_check(void **state)
+{
+    static const struct {
+        const char *path, *home;
+        bool by_chance, on_purpose;
+    } table[] = {
+        {"/", "/home/u", false, false},          {"/proc", "/home/u", false, false},
+        {"/proc/self", "/home/u", false, false}, {"/dev/shm", "/home/u", false, false},
+        {"/sys", "/home/u", false, false},       {"/usr", "/home/u", false, true},
+        {"/usr/src/x", "/home/u", false, true},  {"/etc", "/home/u", false, true},
+        {"/tmp", "/home/u", false, true},        {"/tmp/x", "/home/u", true, true},
+        {"/home", "/home/u", false, true},       {"/home/u", "/home/u", false, true},
+        {"/home/u/p", "/home/u", true, true},    {"/home/other", "/home/u", false, true},
+        {"/home/other/p", "/home/u", true, true}, {"/root", NULL, false, true},
+        {"/root/p", "/root", true, true},        {"/data", "/data/home/u", false, true},
+        {"/data/project", "/data/home/u", true, true}, {"/srv/app", NULL, true, true},
+        {"/var/lib", NULL, false, true},         {"/var/lib/app", NULL, true, true},
+        {"/userdata", "/home/u", true, true},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        for (int on_purpose = 0; on_purpose < 2; on_purpose++) {
+            cellblock_error *error = NULL;
+            bool fine = cb_workspace_check(table[i].path, table[i].home, on_purpose, &error) == 0;
+            if (fine != (on_purpose ? table[i].on_purpose : table[i].by_chance))
+                fail_msg("%s, %s", table[i].path, on_purpose ? "on purpose" : "by chance");
+            assert_true(fine || strstr(cellblock_error_message(error), table[i].path));
+            cellblock_error_free(error);
+        }
+}
+
+/* ---- Programs ---- */
+
+struct granted {
+    const char *workspace;
+    char text[4096]; /* each followed by a colon */
+};
+
+static bool is_readable(void *data, const char *path)
+{
+    const struct granted *granted = data;
+    return cb_path_within(path, "/usr") || cb_path_within(path, "/bin") || cb_path_within(path, granted->workspace);
+}
+
+static int note_grant(void *data, const char *path, const char *program, cellblock_error **error)
+{
+    struct granted *granted = data;
+    size_t used = strlen(granted->text);
+    if (!cb_path_within(path, "/usr") && !strstr(granted->text, path))
+        snprintf(granted->text + used, sizeof granted->text - used, "%s:", path);
+    return 0;
+}
+
+static int ignore_link(void *data, const struct cb_link *link, cellblock_error **error)
+{
+    return 0;
+}
+
+/* What finding a program makes readable. Home and workspace are "home" and "home/work" of the place. */
+static void expect_grants(const struct place *place, const char *search_path, const char *program, const char *expected)
+{
+    struct granted granted = {.workspace = place_path(place, "home/work")};
+    const struct cb_context context = {
+        .directory = place_path(place, "home/work"), .home = place_path(place, "home"), .search_path = search_path};
+    const struct cb_program_finder finder = {
+        .context = &context, .workspace = granted.workspace, .readable = is_readable,
+        .grant = note_grant, .link = ignore_link, .data = &granted};
+    assert_int_equal(cb_program_find(&finder, program, NULL), 0);
+    assert_string_equal(granted.text, expected);
+}
+
+static const char *with_colon(const char *path)
+{
+    static char text[8][512];
+    static unsigned next;
+    char *made = text[next++ % 8];
+    snprintf(made, 512, "%s:", path);
+    return made;
+}
+
+static void test_programs_by_name_and_path(void **state)
+{
+    const struct place *place = *state;
+    place_directory(place, "home/work");
+    place_file(place, "home/venv/pyvenv.cfg", "");
+    place_file(place, "home/venv/bin/python", "binary");
+    place_file(place, "home/bin/tool", "#!/bin/sh\n");
+    const char *venv = place_path(place, "home/venv"), *bin = place_path(place, "home/bin");
+    expect_grants(place, place_path(place, "home/venv/bin"), "python", with_colon(venv));
+    expect_grants(place, NULL, place_path(place, "home/venv/bin/python"), with_colon(venv));
+    expect_grants(place, "/usr/bin:/bin", "sh", "");
+    expect_grants(place, bin, "tool", with_colon(place_path(place, "home/bin/tool")));
+    expect_grants(place, bin, "missing", "");
+    expect_grants(place, NULL, "tool", "");
+}
+
+static void test_programs_through_scripts(void **state)
+{
+    const struct place *place = *state;
+    place_file(place, "home/venv/pyvenv.cfg", "");
+    place_file(place, "home/venv/bin/python", "binary");
+    char line[1024];
+    snprintf(line, sizeof line, "#!%s -s\n", place_path(place, "home/venv/bin/python"));
+    place_file(place, "home/work/script", line);
+    place_file(place, "home/work/by-env", "#!/usr/bin/env -S python -u\n");
+    place_file(place, "home/work/relative", "#!../.ssh/id\n");
+    place_file(place, "home/work/itself", "#!./itself\n");
+    place_file(place, "home/.ssh/id", "key");
+    const char *venv = place_path(place, "home/venv"), *bin = place_path(place, "home/venv/bin");
+    expect_grants(place, NULL, "./script", with_colon(venv));
+    expect_grants(place, bin, "./by-env", with_colon(venv));
+    expect_grants(place, NULL, "./relative", "");
+    expect_grants(place, NULL, "./itself", "");
+}
+
+static void test_planted_programs_open_nothing(void **state)
+{
+    const struct place *place = *state;
+    place_file(place, "home/.ssh/id", "key");
+    place_link(place, "home/work/bin/python", place_path(place, "home/.ssh/id"));
+    char line[1024];
+    snprintf(line, sizeof line, "#!%s\n", place_path(place, "home/.ssh/id"));
+    place_file(place, "home/work/script", line);
+    place_file(place, "home/work/venv/pyvenv.cfg", place_path(place, "home/.ssh/id"));
+    snprintf(line, sizeof line, "home = %s\n", place_path(place, "home/.ssh"));
+    place_file(place, "home/work/venv/pyvenv.cfg", line);
+    place_file(place, "home/work/venv/bin/python", "binary");
+    expect_grants(place, place_path(place, "home/work/bin"), "python", "");
+    expect_grants(place, NULL, "bin/python", "");
+    expect_grants(place, NULL, "./script", "");
+    expect_grants(place, NULL, "venv/bin/python", with_colon(place_path(place, "home/work/venv")));
+}
+
+static void test_a_home_is_never_an_installation(void **state)
+{
+    const struct place *place = *state;
+    place_directory(place, "home/work");
+    place_file(place, "home/pyvenv.cfg", "");
+    place_file(place, "pyvenv.cfg", "");
+    place_file(place, "home/bin/tool", "binary");
+    place_file(place, "bin/tool", "binary");
+    expect_grants(place, place_path(place, "home/bin"), "tool", with_colon(place_path(place, "home/bin/tool")));
+    expect_grants(place, place_path(place, "bin"), "tool", with_colon(place_path(place, "bin/tool")));
+}
+
+static void test_base_of_an_environment_in_the_workspace(void **state)
+{
+    const struct place *place = *state;
+    place_file(place, "home/opt/py/bin/python3", "binary");
+    place_file(place, "home/opt/py/lib/python3.11/os.py", "");
+    place_link(place, "home/work/venv/bin/python", place_path(place, "home/opt/py/bin/python3"));
+    place_file(place, "home/work/venv/pyvenv.cfg", "");
+    char expected[1024];
+    snprintf(expected, sizeof expected, "%s:%s:", place_path(place, "home/work/venv"), place_path(place, "home/opt/py"));
+    expect_grants(place, NULL, "venv/bin/python", expected);
+    expect_grants(place, place_path(place, "home/work/venv/bin"), "python", expected);
+}
+
+/* ---- All together ---- */
+
+static struct cb_resolved *resolve(const struct place *place, const char *files, cellblock_error **error)
+{
+    const struct cb_context context = {.directory = place_path(place, "home/work"), .home = place_path(place, "home")};
+    cb_autofree char *text = cb_format("{\"cellblock\": 1, \"extends\": [], \"files\": [%s]}", files);
+    cellblock_policy *policy = NULL;
+    struct cb_resolved *resolved = NULL;
+    if (cellblock_policy_load_text(text, strlen(text), "p", &policy, error) == 0)
+        cb_resolve(policy, &context, &resolved, error);
+    cellblock_policy_free(policy);
+    return resolved;
+}
+
+static const char *rule(const char *path, const char *access)
+{
+    static char text[8][512];
+    static unsigned next;
+    char *made = text[next++ % 8];
+    snprintf(made, 512, "{\"path\": \"%s\", \"access\": \"%s\"}", path, access);
+    return made;
+}
+
+static const struct cb_place *find_place(const struct cb_resolved *resolved, const char *path)
+{
+    for (size_t i = 0; i < resolved->place_count; i++)
+        if (strcmp(resolved->places[i].path, path) == 0)
+            return &resolved->places[i];
+    return NULL;
+}
+
+static void expect_place(const struct cb_resolved *resolved, const char *path, enum cb_access access)
+{
+    const struct cb_place *found = find_place(resolved, path);
+    if (!found)
+        fail_msg("%s is not there", path);
+    assert_int_equal(found->access, access);
+    struct stat named, held;
+    assert_int_equal(stat(path, &named), 0);
+    assert_int_equal(fstat(found->fd, &held), 0);
+    assert_true(named.st_ino == held.st_ino && held.st_ino == found->inode);
+}
+
+static struct cb_resolved *must_resolve(const struct place *place, const char *files)
+{
+    cellblock_error *error = NULL;
+    struct cb_resolved *resolved = resolve(place, files, &error);
+    if (!resolved)
+        fail_msg("%s", cellblock_error_message(error));
+    return resolved;
+}
+
+static void must_refuse(const struct place *place, const char *files, const char *word)
+{
+    cellblock_error *error = NULL;
+    struct cb_resolved *resolved = resolve(place, files, &error);
+    assert_null(resolved);
+    if (!strstr(cellblock_error_message(error), word))
+        fail_msg("%s", cellblock_error_message(error));
+    cellblock_error_free(error);
+}
+
+static void test_places(void **state)
+{
+    const struct place *place = *state;
+    place_directory(place, "home/work/fixed");
+    place_directory(place, "data/deep/er");
+    place_file(place, "data/key", "");
+    cb_autofree char *files = cb_format("%s, %s, %s, %s, %s", rule(place_path(place, "data"), "read"),
+                                        rule(place_path(place, "data/deep"), "write"), rule(place_path(place, "data/key"), "none"),
+                                        rule("fixed", "read"), rule(place_path(place, "data/deep/er"), "write"));
+    struct cb_resolved *resolved = must_resolve(place, files);
+    assert_string_equal(resolved->workspace, place_path(place, "home/work"));
+    expect_place(resolved, place_path(place, "home/work"), CB_ACCESS_WRITE);
+    expect_place(resolved, place_path(place, "home/work/fixed"), CB_ACCESS_READ);
+    expect_place(resolved, place_path(place, "data"), CB_ACCESS_READ);
+    expect_place(resolved, place_path(place, "data/deep"), CB_ACCESS_WRITE);
+    expect_place(resolved, place_path(place, "data/key"), CB_ACCESS_NONE);
+    assert_null(find_place(resolved, place_path(place, "data/deep/er"))); /* nothing changes there */
+    for (size_t i = 1; i < resolved->place_count; i++)
+        assert_true(strcmp(resolved->places[i - 1].path, resolved->places[i].path) < 0);
+    assert_true(cb_resolved_shows(resolved, place_path(place, "data/deep/x")));
+    assert_true(cb_resolved_shows(resolved, place_path(place, "home")));
+    assert_false(cb_resolved_shows(resolved, place_path(place, "home/other")));
+    assert_false(cb_resolved_shows(resolved, place_path(place, "data/key")));
+    cb_resolved_free(resolved);
+}
+
+static void test_absent_paths(void **state)
+{
+    const struct place *place = *state;
+    place_directory(place, "home/work");
+    place_directory(place, "data");
+    cb_autofree char *files = cb_format("%s, %s, %s, %s", rule(".tool/", "read"), rule(".secret", "none"),
+                                        rule(place_path(place, "data/x"), "none"), rule("deep/er", "read"));
+    struct cb_resolved *resolved = must_resolve(place, files);
+    assert_int_equal(resolved->absent_count, 3); /* nothing of data is in the cell, so nothing can be made there */
+    bool directory_only = false;
+    for (size_t i = 0; i < resolved->absent_count; i++)
+        if (strcmp(resolved->absents[i].path, place_path(place, "home/work/.tool")) == 0)
+            directory_only = resolved->absents[i].directory_only;
+    assert_true(directory_only);
+    cb_resolved_free(resolved);
+}
+
+static void test_links_in_the_workspace_grant_nothing(void **state)
+{
+    const struct place *place = *state;
+    place_directory(place, "home/work");
+    place_directory(place, "data");
+    place_link(place, "home/work/planted", place_path(place, "data"));
+    must_refuse(place, rule("planted", "write"), "symbolic link");
+    must_refuse(place, rule("planted/x", "write"), "symbolic link");
+    struct cb_resolved *resolved = must_resolve(place, rule("planted", "read"));
+    assert_null(find_place(resolved, place_path(place, "data")));
+    assert_false(cb_resolved_shows(resolved, place_path(place, "data")));
+    cb_resolved_free(resolved);
+}
+
+static void test_a_protected_path_behind_a_link(void **state)
+{
+    const struct place *place = *state;
+    place_directory(place, "home/work/real/hooks");
+    place_link(place, "home/work/.git", "real");
+    struct cb_resolved *resolved = must_resolve(place, rule(".git/hooks/", "read"));
+    expect_place(resolved, place_path(place, "home/work/real/hooks"), CB_ACCESS_READ);
+    cb_resolved_free(resolved);
+}
+
+static void test_links_outside_are_followed_and_kept(void **state)
+{
+    const struct place *place = *state;
+    place_directory(place, "home/work");
+    place_file(place, "data/file", "");
+    place_link(place, "link", "data");
+    struct cb_resolved *resolved = must_resolve(place, rule(place_path(place, "link/file"), "read"));
+    expect_place(resolved, place_path(place, "data/file"), CB_ACCESS_READ);
+    assert_int_equal(resolved->link_count, 1);
+    assert_string_equal(resolved->links[0].path, place_path(place, "link"));
+    assert_string_equal(resolved->links[0].target, "data");
+    cb_resolved_free(resolved);
+}
+
+/* "work/../data" is not in the workspace, whatever it begins with. */
+static void test_dots_lead_out_of_the_workspace(void **state)
+{
+    const struct place *place = *state;
+    place_directory(place, "home/work/sub");
+    place_directory(place, "home/data");
+    struct cb_resolved *resolved = must_resolve(place, rule(place_path(place, "home/work/../data"), "read"));
+    expect_place(resolved, place_path(place, "home/data"), CB_ACCESS_READ);
+    cb_resolved_free(resolved);
+    resolved = must_resolve(place, rule(place_path(place, "home/data/../work/sub"), "read"));
+    expect_place(resolved, place_path(place, "home/work/sub"), CB_ACCESS_READ);
+    cb_resolved_free(resolved);
+}
+
+static void test_what_is_refused(void **state)
+{
+    const struct place *place = *state;
+    place_directory(place, "home/work");
+    must_refuse(place, rule("/", "read"), "too wide");
+    must_refuse(place, rule("/proc/1", "read"), "/proc");
+    must_refuse(place, rule("/dev", "write"), "/dev");
+    must_refuse(place, rule(place_path(place, "missing"), "read"), "missing");
+    must_refuse(place, rule("missing", "write"), "missing");
+}
+
+static void test_home(void **state)
+{
+    const struct place *place = *state;
+    place_directory(place, "home/work");
+    place_directory(place, "home/data");
+    struct cb_resolved *resolved = must_resolve(place, rule("~/data", "read"));
+    expect_place(resolved, place_path(place, "home/data"), CB_ACCESS_READ);
+    cb_resolved_free(resolved);
+}
+
+#define in_place(test) cmocka_unit_test_setup_teardown(test, place_make, place_remove)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_clean),
+        cmocka_unit_test(test_parent),
+        in_place(test_walk),
+        in_place(test_walk_that_does_not_arrive),
+        cmocka_unit_test(test_workspace_check),
+        in_place(test_programs_by_name_and_path),
+        in_place(test_programs_through_scripts),
+        in_place(test_planted_programs_open_nothing),
+        in_place(test_a_home_is_never_an_installation),
+        in_place(test_base_of_an_environment_in_the_workspace),
+        in_place(test_places),
+        in_place(test_absent_paths),
+        in_place(test_links_in_the_workspace_grant_nothing),
+        in_place(test_a_protected_path_behind_a_link),
+        in_place(test_links_outside_are_followed_and_kept),
+        in_place(test_dots_lead_out_of_the_workspace),
+        in_place(test_what_is_refused),
+        in_place(test_home),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
