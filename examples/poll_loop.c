@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Several cells at once in one poll loop, with a timer beside them: each cell is one more descriptor to poll. Results are
- * printed as they come; when the timer fires, whatever still runs is cancelled.
+ * Several cells at once in one poll loop, with a timer beside them: each cell is one more descriptor to poll. Results
+ * are printed as they come; when the timer fires, whatever still runs is cancelled.
  */
 #include <cellblock.h>
 

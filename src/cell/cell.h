@@ -65,6 +65,7 @@ struct cb_cell_state {
     const struct cb_entry *entry;
     int ruleset;            /* Landlock, -1 when off */
     int listener;
+    int signals;            /* init's signalfd */
     struct cb_message failure; /* filled where something fails, sent by enter.c */
 };
 
@@ -82,12 +83,10 @@ int cb_cell_landlock_stdio(struct cb_cell_state *state);
 int cb_cell_landlock_enforce(struct cb_cell_state *state);
 int cb_cell_limits(struct cb_cell_state *state);
 int cb_cell_no_new_privs(struct cb_cell_state *state);
-/* For good, whatever is executed later. */
 int cb_cell_drop_capabilities(struct cb_cell_state *state);
-/* For init, which never executes anything. */
-int cb_cell_drop_own_capabilities(struct cb_cell_state *state);
 int cb_cell_guard(struct cb_cell_state *state);
 int cb_cell_filter(struct cb_cell_state *state);
 int cb_cell_stdio(struct cb_cell_state *state);
+int cb_cell_init_prepare(struct cb_cell_state *state);
 /* Reaps, forwards signals, and ends the cell with the program. */
 _Noreturn void cb_cell_init(struct cb_cell_state *state, pid_t program);

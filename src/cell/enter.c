@@ -6,14 +6,13 @@
  *               sources be opened and compared with what the supervisor checked), noting Landlock rules on the way
  *   pivot       make it the root and let go of the old one: from here a path outside the plan does not exist
  *   network     bring up loopback, the only interface
+ *   privileges  no_new_privs, then all capability sets, the bounding set and securebits: pid 2 inherits that
  *   clone       the program's process, sharing our memory until it executes (no second copy of anything)
  * Pid 2 (the program), in its own session, so that signals to a process group and terminal tricks stay inside:
- *   no_new_privs → capabilities (all sets, bounding set, securebits) → Landlock → guard → descriptors → limits →
- *   starting directory → seccomp → exec
- *   Landlock and seccomp need no_new_privs once the capabilities are gone. Limits come after the descriptors: we hold
- *   more of them for a moment than the program may. Seccomp is last: nothing before it needs to be allowed by it, apart
- *   from exec.
- * Pid 1 then drops everything too, and stays as the reaper (init.c).
+ *   Landlock → guard → descriptors → limits → starting directory → seccomp → exec
+ *   Limits come after the descriptors: we hold more of them for a moment than the program may. Seccomp is last: nothing
+ *   before it needs to be allowed by it, apart from exec.
+ * Pid 1 stays as the reaper (init.c).
  *
  * Any failure is sent to the supervisor with stage, object and errno, and ends the cell: there is no path on from here
  * without the layer that failed. */
@@ -35,8 +34,7 @@ static int become_program(void *data)
     const struct cb_plan *plan = state->plan;
     if (cb_layer_on(plan, CB_OFF_SESSION) && setsid() < 0)
         cb_cell_fail(state, CB_STAGE_SESSION, 0);
-    else if (cb_cell_no_new_privs(state) == 0 && cb_cell_drop_capabilities(state) == 0 &&
-             cb_cell_landlock_stdio(state) == 0 && cb_cell_landlock_enforce(state) == 0 && cb_cell_guard(state) == 0 &&
+    else if (cb_cell_landlock_stdio(state) == 0 && cb_cell_landlock_enforce(state) == 0 && cb_cell_guard(state) == 0 &&
              cb_cell_stdio(state) == 0 && cb_cell_limits(state) == 0) {
         if (chdir(plan->directory) < 0) {
             cb_cell_fail(state, CB_STAGE_DIRECTORY, 0);
@@ -69,7 +67,7 @@ _Noreturn static void give_up(const struct cb_cell_state *state)
 
 _Noreturn void cb_cell_enter(const struct cb_entry *entry)
 {
-    struct cb_cell_state state = {.plan = entry->plan, .entry = entry, .ruleset = -1, .listener = -1};
+    struct cb_cell_state state = {.plan = entry->plan, .entry = entry, .ruleset = -1, .listener = -1, .signals = -1};
     close(entry->peer);
     prctl(PR_SET_NAME, "cellblock-init");
     /* Ignored by the caller, the first would hide the program's end from us, the second would surprise the program. */
@@ -80,7 +78,7 @@ _Noreturn void cb_cell_enter(const struct cb_entry *entry)
         give_up(&state);
     prctl(PR_SET_PDEATHSIG, entry->die_with_parent ? SIGKILL : 0);
     if (cb_cell_landlock_begin(&state) < 0 || cb_cell_mounts(&state) < 0 ||
-        cb_cell_network(&state) < 0)
+        cb_cell_network(&state) < 0 || cb_cell_init_prepare(&state) < 0)
         give_up(&state);
 
     char stack[16 * 1024] __attribute__((aligned(16))); /* on the stack of the caller's thread, which may be small */

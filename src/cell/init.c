@@ -18,26 +18,26 @@
 
 enum { WIRE = 0, SIGNALS = 1 };
 
-/* Sets *told to where the supervisor can be told, whatever happens. */
-static int settle(struct cb_cell_state *state, int *told)
+/* Everything that can fail is done before the program exists: nothing runs unless all is well. The program inherits
+ * what is given up here. */
+int cb_cell_init_prepare(struct cb_cell_state *state)
 {
-    *told = state->entry->wire;
     sigset_t all;
     sigfillset(&all);
-    int signals = signalfd(-1, &all, SFD_CLOEXEC);
-    int wire = fcntl(state->entry->wire, F_DUPFD_CLOEXEC, 10);
-    signals = signals < 0 ? -1 : fcntl(signals, F_DUPFD_CLOEXEC, 10);
-    if (signals < 0 || wire < 0)
-        return -1;
-    *told = wire;
-    if (dup2(wire, WIRE) < 0 || dup2(signals, SIGNALS) < 0)
-        return -1;
-    *told = WIRE;
-    if (cb_sys_close_range(SIGNALS + 1, ~0U, 0) < 0 || chdir("/") < 0)
-        return -1;
-    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-        return -1;
-    return cb_cell_no_new_privs(state) < 0 || cb_cell_drop_own_capabilities(state) < 0 ? -1 : 0;
+    state->signals = signalfd(-1, &all, SFD_CLOEXEC);
+    if (state->signals < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        return cb_cell_fail(state, CB_STAGE_INIT, 0);
+    return cb_cell_no_new_privs(state) < 0 || cb_cell_drop_capabilities(state) < 0 ? -1 : 0;
+}
+
+/* Keeps the two descriptors that init needs, and nothing else. */
+static int settle(struct cb_cell_state *state)
+{
+    int wire = fcntl(state->entry->wire, F_DUPFD_CLOEXEC, 10), signals = fcntl(state->signals, F_DUPFD_CLOEXEC, 10);
+    return wire < 0 || signals < 0 || dup2(wire, WIRE) < 0 || dup2(signals, SIGNALS) < 0 ||
+                   cb_sys_close_range(SIGNALS + 1, ~0U, 0) < 0 || chdir("/") < 0
+               ? -1
+               : 0;
 }
 
 /* Returns true, with its status, when the program itself has ended. */
@@ -78,14 +78,8 @@ static void forward(pid_t program, const struct signalfd_siginfo *info)
 _Noreturn void cb_cell_init(struct cb_cell_state *state, pid_t program)
 {
     struct cb_message message = {.kind = CB_MESSAGE_STARTED};
-    int told;
-    if (settle(state, &told) < 0) {
-        cb_cell_fail(state, CB_STAGE_INIT, 0);
-        cb_wire_send(told, &state->failure, -1);
-        _exit(127);
-    }
-    if (cb_wire_send(WIRE, &message, -1) < 0)
-        _exit(127);
+    if (settle(state) < 0 || cb_wire_send(WIRE, &message, -1) < 0)
+        _exit(127); /* and the program with us */
     for (;;) {
         struct pollfd wait[] = {{.fd = WIRE, .events = POLLIN}, {.fd = SIGNALS, .events = POLLIN}};
         if (poll(wait, 2, -1) < 0 && errno != EINTR)

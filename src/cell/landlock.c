@@ -25,7 +25,9 @@ int cb_cell_landlock_add(struct cb_cell_state *state, int fd, uint64_t rights)
     if (state->ruleset < 0 || rights == 0)
         return 0;
     struct cb_landlock_path_beneath_attr attr = {.allowed_access = rights, .parent_fd = fd};
-    return cb_sys_landlock_add_rule(state->ruleset, LANDLOCK_RULE_PATH_BENEATH, &attr, 0);
+    return cb_sys_landlock_add_rule(state->ruleset, CB_LANDLOCK_RULE_PATH_BENEATH, &attr, 0) < 0
+               ? cb_cell_fail(state, CB_STAGE_LANDLOCK, 0)
+               : 0;
 }
 
 /* /dev/stdout and its kin open the inherited file again by name; what the caller handed in may be used that way too, in
@@ -45,8 +47,8 @@ int cb_cell_landlock_stdio(struct cb_cell_state *state)
             rights |= LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_TRUNCATE;
         if (S_ISCHR(found.st_mode))
             rights |= LANDLOCK_ACCESS_FS_IOCTL_DEV;
-        if (cb_cell_landlock_add(state, fd, rights & state->plan->landlock_handled) < 0 && errno != EBADFD)
-            return cb_cell_fail(state, CB_STAGE_LANDLOCK, i);
+        if (cb_cell_landlock_add(state, fd, rights & state->plan->landlock_handled) < 0)
+            return -1;
     }
     return 0;
 }

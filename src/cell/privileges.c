@@ -1,4 +1,4 @@
-/* Letting go of every privilege, for good: no_new_privs, all capability sets, the bounding set, and the securebits that
+/* Letting go of every privilege, for good, in init before the program exists: no_new_privs, all capability sets, the bounding set, and the securebits that
  * would give capabilities to id 0 (a root caller's cell sees itself as 0). */
 #include "cell/cell.h"
 
@@ -18,18 +18,6 @@ int cb_cell_no_new_privs(struct cb_cell_state *state)
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? cb_cell_fail(state, CB_STAGE_NO_NEW_PRIVS, 0) : 0;
 }
 
-static int clear_sets(void)
-{
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
-    return (int)syscall(SYS_capset, &header, none);
-}
-
-int cb_cell_drop_own_capabilities(struct cb_cell_state *state)
-{
-    return clear_sets() < 0 ? cb_cell_fail(state, CB_STAGE_CAPABILITIES, 0) : 0;
-}
-
 int cb_cell_drop_capabilities(struct cb_cell_state *state)
 {
     if (!cb_layer_on(state->plan, CB_OFF_CAPABILITIES))
@@ -45,5 +33,7 @@ int cb_cell_drop_capabilities(struct cb_cell_state *state)
             return cb_cell_fail(state, CB_STAGE_CAPABILITIES, (int)capability);
     if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
         return cb_cell_fail(state, CB_STAGE_CAPABILITIES, 0);
-    return clear_sets() < 0 ? cb_cell_fail(state, CB_STAGE_CAPABILITIES, 0) : 0;
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
+    return syscall(SYS_capset, &header, none) < 0 ? cb_cell_fail(state, CB_STAGE_CAPABILITIES, 0) : 0;
 }

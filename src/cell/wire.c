@@ -8,6 +8,8 @@
 
 int cb_cell_fail(struct cb_cell_state *state, enum cb_stage stage, int detail)
 {
+    if (state->failure.kind == CB_MESSAGE_FAILED)
+        return -1; /* the first fault is the one to tell of */
     state->failure = (struct cb_message){
         .kind = CB_MESSAGE_FAILED, .stage = (uint32_t)stage, .detail = detail, .errnum = errno};
     return -1;

@@ -1,7 +1,7 @@
 /* See programs.h. Runs in the supervisor, before any process exists, and only reads.
  *
  * The danger here is a workspace that was prepared by code that ran before: a link `venv/bin/python` that leads to a
- * private key must not make the key readable. So what is found through a link or a script inside the workspace may only
+ * private key must not make the key readable. So what is found through a link or a script in a writable place may only
  * open an *installation*, recognised by what it holds, and never a single file or a home directory. */
 #include "policy/programs.h"
 
@@ -53,7 +53,7 @@ static bool is_installation(const char *prefix, const char *home, bool trusted)
                        has(prefix, "lib/rustlib");
     if (!trusted)
         return interpreter; /* an ordinary project may hold the marks below */
-    interpreter = interpreter || has(prefix, "pyvenv.cfg") || has(prefix, "pkg/tool");
+    interpreter = interpreter || has(prefix, "pkg/tool");
     bool manager = (has(prefix, "shims") && (has(prefix, "versions") || has(prefix, "installs"))) ||
                    (has(prefix, "tools/image") && has(prefix, "bin/volta"));
     return interpreter || manager;
@@ -86,6 +86,21 @@ static int grant_venv_home(const struct cb_program_finder *finder, const char *v
     return 0;
 }
 
+/* A virtual environment may lie in a project's own directory: only what belongs to it is opened. */
+static int grant_venv(const struct cb_program_finder *finder, const char *venv, const char *program,
+                      cellblock_error **error)
+{
+    static const char *const parts[] = {"pyvenv.cfg", "bin", "lib", "lib64", "include", "share"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        cb_autofree char *path = cb_format("%s/%s", venv, parts[i]);
+        if (!path)
+            return cb_fail_memory(error);
+        if (finder->grant(finder->data, path, program, error) < 0)
+            return -1;
+    }
+    return grant_venv_home(finder, venv, error);
+}
+
 /* Grants the installation around a file in some …/bin (or …/shims), if there is one. Sets *found. */
 static int grant_installation(const struct cb_program_finder *finder, const char *file, const char *program,
                               bool trusted, bool *found, cellblock_error **error)
@@ -98,13 +113,14 @@ static int grant_installation(const struct cb_program_finder *finder, const char
     int missing;
     if (cb_walk_path(spelled, &walk, &missing, error) < 0)
         return -1;
-    bool own = cb_path_within(walk.path, finder->workspace); /* readable anyway, but it may name its base */
-    if (walk.fd < 0 || !is_installation(walk.path, finder->context->home, trusted || own))
+    if (walk.fd >= 0 && has(walk.path, "pyvenv.cfg")) {
+        *found = true;
+        return grant_venv(finder, walk.path, program, error);
+    }
+    if (walk.fd < 0 || !is_installation(walk.path, finder->context->home, trusted))
         return 0;
     *found = true;
-    if (finder->grant(finder->data, walk.path, program, error) < 0)
-        return -1;
-    return has(walk.path, "pyvenv.cfg") ? grant_venv_home(finder, walk.path, error) : 0;
+    return finder->grant(finder->data, walk.path, program, error);
 }
 
 /* A script's first line names the program that is really needed. */
@@ -145,14 +161,14 @@ static int found_at(const struct cb_program_finder *finder, const char *path, co
     if (walk.fd < 0 || !S_ISREG(walk.mode))
         return 0;
     if (walk.link_count == 0 && finder->readable(finder->data, walk.path) &&
-        !cb_path_within(walk.path, finder->workspace))
+        !finder->writable(finder->data, walk.path))
         return 0; /* a program of the system */
     bool installed = false;
-    trusted = trusted && !cb_path_within(path, finder->workspace) && !cb_path_within(walk.path, finder->workspace);
+    trusted = trusted && !finder->writable(finder->data, path) && !finder->writable(finder->data, walk.path);
     if (grant_installation(finder, path, program, trusted, &installed, error) < 0)
         return -1;
     for (size_t i = 0; i < walk.link_count; i++) {
-        trusted = trusted && !cb_path_within(walk.links[i].path, finder->workspace);
+        trusted = trusted && !finder->writable(finder->data, walk.links[i].path);
         if (finder->link(finder->data, &walk.links[i], error) < 0 ||
             grant_installation(finder, walk.links[i].path, program, trusted, &installed, error) < 0)
             return -1;
@@ -186,7 +202,7 @@ static int find_in_path(const struct cb_program_finder *finder, const char *prog
             memcpy(path, at, length);
             path[length] = '\0';
             /* What the workspace holds is often a link to an interpreter elsewhere. */
-            private = cb_path_within(path, finder->workspace) || !finder->readable(finder->data, path);
+            private = finder->writable(finder->data, path) || !finder->readable(finder->data, path);
         }
         if (private && in_entry(at, length, program, path)) {
             for (const char *before = list; before < at; before += strcspn(before, ":") + 1) {

@@ -6,9 +6,10 @@
 
 struct cb_program_finder {
     const struct cb_context *context;
-    const char *workspace;
     /* Is this path readable in the cell anyway? Then there is nothing to find out about it. */
     bool (*readable)(void *data, const char *path);
+    /* Could code in a cell have put there what is there? Then it opens installations only. */
+    bool (*writable)(void *data, const char *path);
     /* Called for each path to make readable. */
     int (*grant)(void *data, const char *path, const char *program, cellblock_error **error);
     /* Called for each symbolic link on the way. */

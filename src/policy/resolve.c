@@ -300,7 +300,10 @@ static int resolve_in_workspace(struct resolver *resolver, struct cb_file_rule *
     } else if (failed == ENOTDIR) {
         return protect_file_on_the_way(resolver, relative, error);
     } else if (failed && failed != ENOENT) {
-        return cb_fail(error, CELLBLOCK_ERROR_SYSTEM, failed, "looking at %s in the workspace", rule->path);
+        bool denied = failed == ENOSYS || failed == EPERM; /* the call itself, by an old kernel or an outer filter */
+        cb_fail(error, denied ? CELLBLOCK_ERROR_REFUSED : CELLBLOCK_ERROR_SYSTEM, failed, "looking at %s in the workspace "
+                "(openat2)", rule->path);
+        return denied ? cb_error_layer(error, "openat2") : -1;
     }
     if (failed && scratch)
         return rule_missing(rule, path, failed, error);
@@ -375,8 +378,12 @@ static int grant_program(void *data, const char *path, const char *program, cell
     int missing;
     if (cb_walk_path(path, &walk, &missing, error) < 0)
         return -1;
-    if (walk.fd < 0 || strcmp(walk.path, path) != 0)
+    if (walk.fd < 0)
         return 0;
+    if (strcmp(walk.path, path) != 0) /* a link (lib64 of a virtual environment): it is repeated, not followed */
+        return walk.link_count == 1 && !cb_path_within(path, resolver->out->workspace)
+                   ? add_link(resolver, &walk.links[0], error)
+                   : 0;
     cb_autofree char *why = cb_format("the installation of %s", program);
     if (!why)
         return cb_fail_memory(error);
@@ -397,10 +404,16 @@ static bool program_readable(void *data, const char *path)
     return false;
 }
 
+static bool program_writable(void *data, const char *path)
+{
+    const struct resolver *resolver = data;
+    return cb_decide_file(resolver->out->policy, path).access == CB_ACCESS_WRITE;
+}
+
 static int link_program(void *data, const struct cb_link *link, cellblock_error **error)
 {
     struct resolver *resolver = data;
-    if (cb_path_within(link->path, resolver->out->workspace))
+    if (program_writable(resolver, link->path))
         return 0; /* it is there already */
     return add_link(resolver, link, error);
 }
@@ -409,8 +422,8 @@ static int resolve_programs(struct resolver *resolver, cellblock_error **error)
 {
     struct cb_program_finder finder = {
         .context = resolver->context,
-        .workspace = resolver->out->workspace,
         .readable = program_readable,
+        .writable = program_writable,
         .grant = grant_program,
         .link = link_program,
         .data = resolver,

@@ -22,6 +22,7 @@
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 /* Constants that are too new for, or hidden by, the headers of the systems that we build on. */
@@ -68,6 +69,7 @@
 #define WHY_UNUSED "not needed by ordinary programs"
 #define WHY_SET_ID "would leave a setuid or setgid file behind"
 #define WHY_DEVICE "would make a device node"
+#define WHY_INIT "would slow or limit the cell's init"
 #define WHY_STRICT_PROCESS "the strict profile allows threads, but no new processes"
 #define WHY_STRICT_SOCKET "the strict profile has no sockets"
 #define WHY_STRICT_IPC "the strict profile has no System V or message-queue IPC"
@@ -83,6 +85,19 @@ static const struct cb_argument_check clone_checks[] = {
 static const struct cb_argument_check clone_strict_checks[] = {
     NOT_IF(EPERM, WHY_NAMESPACE, HAS_ANY(0, CLONE_NAMESPACES)),
     NOT_IF(EPERM, WHY_STRICT_PROCESS, IS_MASKED(0, CLONE_THREAD_FLAG, 0)),
+    ELSE_OK,
+};
+
+/* Process 1 is the cell's init: it has the same id as the code, and the kernel would let the code slow or limit it. */
+static const struct cb_argument_check not_init_checks[] = {
+    NOT_IF(EPERM, WHY_INIT, IS(0, 1)),
+    ELSE_OK,
+};
+
+static const struct cb_argument_check setpriority_checks[] = {
+    OK_IF(IS(0, PRIO_PGRP)),
+    NOT_IF(EPERM, WHY_INIT, IS(0, PRIO_USER)),
+    NOT_IF(EPERM, WHY_INIT, IS(1, 1)),
     ELSE_OK,
 };
 
@@ -284,11 +299,11 @@ static const struct cb_syscall table[] = {
     ALLOW("setresgid"), ALLOW("setfsuid"), ALLOW("setfsgid"), ALLOW("setgroups"), ALLOW("capget"), ALLOW("capset"),
 
     /* Scheduling, limits, usage: what would need a privilege is refused by the kernel */
-    ALLOW("sched_yield"), ALLOW("sched_setparam"), ALLOW("sched_getparam"), ALLOW("sched_setscheduler"),
+    ALLOW("sched_yield"), CHECK("sched_setparam", not_init_checks), ALLOW("sched_getparam"), CHECK("sched_setscheduler", not_init_checks),
     ALLOW("sched_getscheduler"), ALLOW("sched_get_priority_max"), ALLOW("sched_get_priority_min"),
-    ALLOW("sched_rr_get_interval"), ALLOW("sched_setaffinity"), ALLOW("sched_getaffinity"), ALLOW("sched_setattr"),
-    ALLOW("sched_getattr"), ALLOW("getpriority"), ALLOW("setpriority"), ALLOW("ioprio_get"), ALLOW("ioprio_set"),
-    ALLOW("getrlimit"), ALLOW("setrlimit"), ALLOW("prlimit64"), ALLOW("getrusage"), ALLOW("times"), ALLOW("sysinfo"),
+    ALLOW("sched_rr_get_interval"), CHECK("sched_setaffinity", not_init_checks), ALLOW("sched_getaffinity"), CHECK("sched_setattr", not_init_checks),
+    ALLOW("sched_getattr"), ALLOW("getpriority"), CHECK("setpriority", setpriority_checks), ALLOW("ioprio_get"), ALLOW("ioprio_set"),
+    ALLOW("getrlimit"), ALLOW("setrlimit"), CHECK("prlimit64", not_init_checks), ALLOW("getrusage"), ALLOW("times"), ALLOW("sysinfo"),
     ALLOW("uname"), ALLOW("getrandom"),
 
     /* Signals */

@@ -147,29 +147,37 @@ static int step_through(struct cb_walk *walk, char *path, char **again)
     return final ? take(walk, cb_steal_fd(&at), final) : ENOMEM;
 }
 
+/* In one go, where no link is on the way: true when that settled it. */
+static bool walk_at_once(struct cb_walk *walk, char **path, int *missing)
+{
+    cb_path_clean(*path);
+    if (strstr(*path, "/.."))
+        return false;
+    struct cb_open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    int fd = cb_sys_openat2(AT_FDCWD, *path, &how);
+    if (fd >= 0) {
+        *missing = take(walk, fd, cb_steal(*path));
+        return true;
+    }
+    if (errno != ENOENT && errno != ENOTDIR && errno != EACCES) /* those: and no link was met before */
+        return false;
+    *missing = errno;
+    free(walk->path);
+    walk->path = cb_steal(*path);
+    return true;
+}
+
 int cb_walk_path(const char *path, struct cb_walk *walk, int *missing, cellblock_error **error)
 {
     *missing = 0;
     cb_autofree char *current = strdup(path);
     if (!current)
         return cb_fail_memory(error);
-    cb_path_clean(current);
-    if (!strstr(current, "/..")) {
-        struct cb_open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
-        int fd = cb_sys_openat2(AT_FDCWD, current, &how);
-        if (fd >= 0) {
-            *missing = take(walk, fd, cb_steal(current));
-            return 0;
-        }
-        if (errno == ENOENT || errno == ENOTDIR || errno == EACCES) { /* and no link was met before that */
-            *missing = errno;
-            walk->path = cb_steal(current);
-            return 0;
-        }
-    }
     int failed = ELOOP;
     for (int links = 0; links <= MAX_LINKS; links++) {
         cb_autofree char *again = NULL;
+        if (walk_at_once(walk, &current, missing))
+            return 0;
         failed = step_through(walk, current, &again);
         if (failed || !again)
             break;

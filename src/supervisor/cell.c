@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -19,6 +20,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 
 /* After SIGTERM for a timeout, before SIGKILL. */
@@ -179,6 +181,15 @@ static int prepare_output(struct cellblock_cell *cell, struct streams *streams, 
     return cb_pump_open(pump, cell->epoll) < 0 ? cb_fail_errno(error, "watching %s", stream_names[which]) : 0;
 }
 
+/* Root's pipe is opened again by name (/dev/stdin) as the cell's id, which works only if it belongs to that id. */
+static void give_pipe(const struct cb_plan *plan, int fd, const struct stat *found)
+{
+    struct statfs where;
+    if (!plan->privileged || !S_ISFIFO(found->st_mode) || fstatfs(fd, &where) < 0 || where.f_type != PIPEFS_MAGIC ||
+        fchown(fd, plan->outside_uid, plan->outside_gid) < 0)
+        return; /* it stays readable as it is */
+}
+
 static int prepare_input(struct cellblock_cell *cell, struct streams *streams, cellblock_error **error)
 {
     struct cb_pump *pump = &cell->pumps[0];
@@ -188,6 +199,7 @@ static int prepare_input(struct cellblock_cell *cell, struct streams *streams, c
         return -1;
     if (!S_ISSOCK(streams->found[0].st_mode)) {
         streams->cell[0] = streams->given[0];
+        give_pipe(cell->plan, streams->given[0], &streams->found[0]);
         return 0;
     }
     pump->limit = CB_UNLIMITED;
@@ -357,6 +369,16 @@ static void on_pump(struct cellblock_cell *cell, struct cb_pump *pump)
     kill_all(cell);
 }
 
+/* Hangs up when the last process under the filter has gone, which is before the cell itself has: a descriptor that is
+ * ready for ever would keep us spinning until then. */
+static void on_listener(struct cellblock_cell *cell, uint32_t events)
+{
+    if (events & EPOLLIN)
+        cb_guard_answer(cell);
+    else
+        epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->listener, NULL);
+}
+
 static bool is_over(const struct cellblock_cell *cell)
 {
     return cell->gone && !cell->pumps[1].open && !cell->pumps[2].open;
@@ -381,7 +403,7 @@ int cellblock_dispatch(cellblock_cell *cell, cellblock_error **error)
         else if (token == &cell->pidfd && !cell->gone)
             on_gone(cell);
         else if (token == &cell->listener)
-            cb_guard_answer(cell);
+            on_listener(cell, events[i].events);
         else if (token >= (void *)&cell->pumps[0] && token <= (void *)&cell->pumps[2])
             on_pump(cell, token);
     }

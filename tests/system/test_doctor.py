@@ -1,4 +1,4 @@
-"""cellblock doctor: a table for people, JSON for programs, an exit status that says whether the default can be enforced."""
+"""cellblock doctor: a table for people, JSON for programs, and an exit status: can the default policy be enforced?"""
 
 LAYERS = {"landlock", "seccomp"}
 

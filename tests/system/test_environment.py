@@ -3,7 +3,8 @@
 import pytest
 
 SECRETS = {"AWS_SECRET_ACCESS_KEY": "k", "GITHUB_TOKEN": "t", "OPENAI_API_KEY": "o", "SSH_AUTH_SOCK": "/tmp/agent",
-           "LD_PRELOAD": "/tmp/x.so", "PYTHONPATH": "/tmp", "NODE_OPTIONS": "--inspect", "DBUS_SESSION_BUS_ADDRESS": "d",
+           "LD_PRELOAD": "/tmp/x.so", "PYTHONPATH": "/tmp", "NODE_OPTIONS": "--inspect",
+           "DBUS_SESSION_BUS_ADDRESS": "d",
            "BASH_ENV": "/tmp/env", "http_proxy": "http://user:password@proxy", "CELLBLOCK_TEST_OFF": "seccomp"}
 
 
@@ -78,7 +79,8 @@ def test_a_policy_sets_and_passes(cellblock, workspace):
 
 def test_tightening_takes_variables_away(cellblock, workspace):
     (workspace / "t.jsonc").write_text('{"cellblock": 1, "env": {"pass": ["LANG"]}}')
-    inside = environment(cellblock, "--env", "MINE", "--tighten", "t.jsonc", env={"MINE": "1", "LANG": "C", "TZ": "UTC"})
+    inside = environment(cellblock, "--env", "MINE", "--tighten", "t.jsonc",
+                         env={"MINE": "1", "LANG": "C", "TZ": "UTC"})
     assert "MINE" not in inside and inside.get("LANG") == "C"
 
 

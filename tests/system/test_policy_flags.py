@@ -68,7 +68,8 @@ class TestFileRules:
         assert ran.out == "key\n"
 
     def test_write_inside_read(self, cellblock, data):
-        cellblock.sh(f"echo x > {data}/file; echo x > {data}/deep/open", flags=["--read", data, "--write", data / "deep"])
+        cellblock.sh(f"echo x > {data}/file; echo x > {data}/deep/open",
+                     flags=["--read", data, "--write", data / "deep"])
         assert (data / "file").read_text() == "data\n"
         assert (data / "deep" / "open").read_text() == "x\n"
 
@@ -124,7 +125,8 @@ class TestFileRules:
 
     def test_a_relative_link_in_the_middle(self, cellblock, data, tmp_path):
         (tmp_path / "way").symlink_to("outside/deep")
-        assert cellblock.run("cat", tmp_path / "way" / "open", flags=["--read", tmp_path / "way" / "open"]).out == "open\n"
+        path = tmp_path / "way" / "open"
+        assert cellblock.run("cat", path, flags=["--read", path]).out == "open\n"
 
     def test_a_link_in_the_workspace_is_not_followed_for_a_grant(self, cellblock, data, workspace):
         (workspace / "planted").symlink_to(data)
@@ -273,7 +275,8 @@ class TestTighten:
     def test_several(self, cellblock, workspace, data):
         one = policy(workspace, {"files": [{"path": str(data / "file"), "access": "none"}]}, "one.jsonc")
         two = policy(workspace, {"files": [{"path": str(data / "deep"), "access": "none"}]}, "two.jsonc")
-        ran = cellblock.sh(f"cat {data}/file {data}/deep/open", flags=["--read", data, "--tighten", one, "--tighten", two])
+        ran = cellblock.sh(f"cat {data}/file {data}/deep/open",
+                           flags=["--read", data, "--tighten", one, "--tighten", two])
         assert ran.out == ""
 
     def test_it_can_not_choose_the_workspace(self, cellblock, workspace, data):
@@ -305,15 +308,16 @@ def test_features_of_later_versions_are_refused_by_name(cellblock, workspace, do
 
 
 @pytest.mark.parametrize("flag", ["--memory", "--tmp", "--output", "--file-size"])
-@pytest.mark.parametrize("value", ["99999999999999999999", "16777217T", "-1", "1e9", "nan", "inf", "0x10", "", " ", "5X",
-                                   "1.2.3", "M", "18446744073709551616", "1K K"])
+@pytest.mark.parametrize("value", ["99999999999999999999", "16777217T", "-1", "1e9", "nan", "inf", "0x10", "", " ",
+                                   "5X", "1.2.3", "M", "18446744073709551616", "1K K"])
 def test_absurd_sizes(cellblock, flag, value):
     ran = cellblock.run("true", flags=[f"{flag}={value}"])
     assert ran.status == 125 and ran.stderr, value
 
 
 @pytest.mark.parametrize("flag", ["--timeout", "--cpu-time"])
-@pytest.mark.parametrize("value", ["99999999999999999999h", "-1s", "nan", "infinity", "5d", "", "s", "1e99", "0x1", "-0.5"])
+@pytest.mark.parametrize("value", ["99999999999999999999h", "-1s", "nan", "infinity", "5d", "", "s", "1e99",
+                                   "0x1", "-0.5"])
 def test_absurd_durations(cellblock, flag, value):
     ran = cellblock.run("true", flags=[f"{flag}={value}"])
     assert ran.status == 125 and ran.stderr, value
@@ -327,8 +331,8 @@ def test_absurd_counts(cellblock, flag, value):
 
 
 @pytest.mark.parametrize("flag, value", [("--memory", "1G"), ("--memory", "1073741824"),
-                                         ("--timeout", "1.5s"), ("--timeout", "60"), ("--timeout", "2m"), ("--procs", "50"),
-                                         ("--tmp", "64M"), ("--output", "1K"), ("--cpu-time", "500ms")])
+                                         ("--timeout", "1.5s"), ("--timeout", "60"), ("--timeout", "2m"),
+                                         ("--procs", "50"), ("--tmp", "64M"), ("--output", "1K"), ("--cpu-time", "500ms")])
 def test_sensible_values(cellblock, flag, value):
     ran = cellblock.run("true", flags=[flag, value])
     assert (ran.status, ran.err) == (0, "")
@@ -341,7 +345,8 @@ def test_unknown_flags(cellblock, flags):
 
 
 class TestWorkspace:
-    @pytest.mark.parametrize("place", ["/", "/usr", "/usr/lib", "/tmp", "/var", "/etc", "/home", "/proc", "/dev", "/sys"])
+    @pytest.mark.parametrize("place", ["/", "/usr", "/usr/lib", "/tmp", "/var", "/etc", "/home", "/proc", "/dev",
+                                       "/sys"])
     def test_standing_in_the_wrong_place(self, cellblock, place):
         ran = cellblock.run("true", cwd=place)
         assert ran.status == 125 and "workspace" in ran.err and place in ran.err
@@ -421,7 +426,8 @@ class TestShow:
         assert "profile base" in text and "/usr" in text
 
     def test_origins(self, cellblock, workspace, data):
-        path = policy(workspace, '{\n  "cellblock": 1,\n  "files": [\n    {"path": "%s", "access": "read"}\n  ]\n}' % data)
+        text = '{\n  "cellblock": 1,\n  "files": [\n    {"path": "%s", "access": "read"}\n  ]\n}' % data
+        path = policy(workspace, text)
         text = json.dumps(shown(cellblock, "--policy", path))
         assert f"{path}:4" in text and "profile base" in text
 

@@ -271,7 +271,8 @@ server.shutdown()
         files = {
             "pkg/__init__.py": "def add(a, b):\n    return a + b\n",
             "tests/test_add.py": "import pytest\nfrom pkg import add\n\n@pytest.mark.parametrize('n', range(20))\n"
-                                 "def test_add(n, tmp_path):\n    (tmp_path / 'f').write_text(str(n))\n    assert add(n, 1) == n + 1\n\n"
+                                 "def test_add(n, tmp_path):\n    (tmp_path / 'f').write_text(str(n))\n"
+                                 "    assert add(n, 1) == n + 1\n\n"
                                  "def test_wrong():\n    assert add(1, 1) == 3\n",
         }
         write = "sed -E 's/in [0-9.]+s/in N s/; /^rootdir/d'"
@@ -299,7 +300,8 @@ const forked = child.fork(__filename + '.child.js');
 forked.on('message', m => { console.log(m); forked.send('bye'); });
 forked.on('exit', code => { console.log('exit', code); process.exit(5); });
 """
-        files = {"program.js": code, "program.js.child.js": "process.send({hello: 1}); process.on('message', () => process.exit(3));\n"}
+        child = "process.send({hello: 1}); process.on('message', () => process.exit(3));\n"
+        files = {"program.js": code, "program.js.child.js": child}
         which("node")
         assert same(files, "node", "program.js").status == 5
 
@@ -330,7 +332,8 @@ console.log(crypto.createHash('sha1').update('x').digest('hex'));
 
     def test_an_error(self, same):
         which("node")
-        assert same({}, "node", "-e", "process.exitCode = 4; Promise.reject(new Error('x')).catch(e => console.log(e.message))").status == 4
+        code = "process.exitCode = 4; Promise.reject(new Error('x')).catch(e => console.log(e.message))"
+        assert same({}, "node", "-e", code).status == 4
 
 
 MAKEFILE = """
@@ -399,8 +402,8 @@ class TestTools:
 
     def test_git_in_an_existing_repository(self, same, workspace):
         which("git")
-        script = ("git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x --date=2020-01-01 && git log --format=%s "
-                  "&& git switch -q -c other && git branch --format='%(refname)'")
+        script = ("git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x --date=2020-01-01 && "
+                  "git log --format=%s && git switch -q -c other && git branch --format='%(refname)'")
         files = {".git/HEAD": "ref: refs/heads/main\n", ".git/config": "[core]\n\tbare = false\n",
                  ".git/objects/info/keep": "", ".git/refs/heads/.keep": ""}
         same(files, "sh", "-c", script, files_too=False)
@@ -411,7 +414,8 @@ class TestTools:
 my ($h, $n) = tempfile(); print $h "x\\n"; close $h; print -s $n, "\\n";
 my $pid = fork(); if (!$pid) { exit 3 } waitpid $pid, 0; print $? >> 8, "\\n";
 open my $p, '-|', 'echo from a pipe' or die; print <$p>; close $p;
-print join(',', sort { $a <=> $b } map { $_ ** 2 } 1 .. 10), "\\n"; local $Data::Dumper::Sortkeys = 1; print Dumper({a => 1});
+print join(',', sort { $a <=> $b } map { $_ ** 2 } 1 .. 10), "\\n"; 
+local $Data::Dumper::Sortkeys = 1; print Dumper({a => 1});
 socketpair(my $a, my $b, AF_UNIX, SOCK_STREAM, PF_UNSPEC) or die; syswrite $a, "s"; sysread $b, my $x, 1; print "$x\\n";
 exit 6;
 """
@@ -447,8 +451,9 @@ set -e
 mkdir -p t/a t/b; for n in 1 2 3; do echo $n > t/a/f$n; done; ln -s ../a/f1 t/b/l; chmod 640 t/a/f2
 tar -cf t.tar t; tar -czf t.tgz t; rm -r t; tar -xf t.tar; find t | sort; find t -type f -exec sed -i 's/^/x/' {} +
 cat t/a/*; find . -name 'f*' -newer t.tar -delete; tar -tzf t.tgz | sort; xargs -a t/b/l -r echo 2>/dev/null || true
-cp -a t u; rsync --version > /dev/null 2>&1 || true; du -s u > /dev/null; ls -l --time-style=+ u | wc -l; awk 'BEGIN { print 1 / 4 }'
-gzip -k t.tar; zcat t.tar.gz | cmp - t.tar; rm t.tar.gz t.tgz; split -b 2000 t.tar part.; cat part.* | md5sum > /dev/null
+cp -a t u; du -s u > /dev/null; ls -l --time-style=+ u | wc -l; awk 'BEGIN { print 1 / 4 }'
+gzip -k t.tar; zcat t.tar.gz | cmp - t.tar; rm t.tar.gz t.tgz
+split -b 2000 t.tar part.; cat part.* | md5sum > /dev/null
 """
         same({"s": script}, "sh", "s")
 
@@ -457,7 +462,8 @@ gzip -k t.tar; zcat t.tar.gz | cmp - t.tar; rm t.tar.gz t.tgz; split -b 2000 t.t
         same({}, "sqlite3", "d.db", "create table t(x); insert into t values (1), (2); select sum(x) from t;")
 
     def test_locale_and_time(self, same):
-        same({}, "sh", "-c", "date -u -d @0; TZ=Europe/Berlin date -d @0; locale; printf 'ä' | wc -m; getconf PAGESIZE; nproc")
+        script = "date -u -d @0; TZ=Europe/Berlin date -d @0; locale; printf 'ä' | wc -m; getconf PAGESIZE; nproc"
+        same({}, "sh", "-c", script)
 
     def test_names_of_users(self, same):
         same({}, "sh", "-c", "id -u; id -un; getent passwd root; getent hosts localhost")

@@ -14,7 +14,8 @@ def test_shadow_is_not_there(cellblock):
     assert ran.status == 1 and "No such file" in ran.err
 
 
-@pytest.mark.parametrize("path", ["/root", "/srv", "/run/user", "/run/systemd", "/var/lib", "/var/log", "/boot", "/etc/ssh", "/etc/ssl/private", "/sys/kernel",
+@pytest.mark.parametrize("path", ["/root", "/srv", "/run/user", "/run/systemd", "/var/lib", "/var/log", "/boot",
+                                  "/etc/ssh", "/etc/ssl/private", "/sys/kernel",
                                   "/sys/fs", "/dev/mem", "/dev/kmsg", "/dev/sda", "/etc/sudoers", "/mnt", "/media"])
 def test_places_that_are_not_there(cellblock, path):
     assert cellblock.run("test", "!", "-e", path).status == 0
@@ -113,7 +114,8 @@ def test_system_files_can_not_be_changed(cellblock):
 
 
 def test_the_workspace_is_writable_and_the_callers(cellblock, workspace):
-    script = "mkdir -p a/b && echo new > a/b/file && echo run > tool && chmod 755 tool && ln -s file a/b/link && mkfifo pipe"
+    script = ("mkdir -p a/b && echo new > a/b/file && echo run > tool && chmod 755 tool && ln -s file a/b/link && "
+              "mkfifo pipe")
     ran = cellblock.sh(script)
     assert (ran.status, ran.err) == (0, "")
     for name in ("a", "a/b", "a/b/file", "tool", "a/b/link", "pipe"):
@@ -132,7 +134,8 @@ def test_existing_files_can_be_changed_and_removed(cellblock, workspace):
     for name in ("change", "remove", "rename"):
         (workspace / name).write_text("old\n")
     (workspace / "change").chmod(0o600)
-    ran = cellblock.sh("cat change; echo new >> change; rm remove; mv rename renamed; chmod 640 change; touch -d @0 change")
+    ran = cellblock.sh("cat change; echo new >> change; rm remove; mv rename renamed; chmod 640 change; "
+                       "touch -d @0 change")
     assert (ran.status, ran.out, ran.err) == (0, "old\n", "")
     assert sorted(entry.name for entry in workspace.iterdir()) == ["change", "renamed"]
     info = (workspace / "change").stat()
@@ -259,11 +262,13 @@ def test_devices(cellblock):
     ran = cellblock.sh(script)
     lines = ran.out.split()
     assert lines[:2] == ["4", "4"]
-    assert {"null", "zero", "full", "random", "urandom", "shm", "pts", "ptmx", "fd", "stdin", "stdout", "stderr"} <= set(lines)
+    assert {"null", "zero", "full", "random", "urandom", "shm", "pts", "ptmx", "fd", "stdin", "stdout",
+            "stderr"} <= set(lines)
 
 
 def test_pseudo_terminals_work_inside(cellblock):
-    code = "import pty, os\npid, fd = pty.fork()\nif pid == 0: os.execlp('tty', 'tty')\nprint(os.read(fd, 100).decode().strip())"
+    code = ("import pty, os\npid, fd = pty.fork()\nif pid == 0: os.execlp('tty', 'tty')\n"
+            "print(os.read(fd, 100).decode().strip())")
     assert cellblock.python(code).out.startswith("/dev/pts/")
 
 
@@ -273,5 +278,6 @@ def test_a_clean_session(cellblock):
 
 
 def test_names_of_this_machine(cellblock):
-    ran = cellblock.python("import os, socket, pwd; print(socket.gethostbyname('localhost'), pwd.getpwuid(os.getuid()).pw_uid)")
+    code = "import os, socket, pwd; print(socket.gethostbyname('localhost'), pwd.getpwuid(os.getuid()).pw_uid)"
+    ran = cellblock.python(code)
     assert ran.out == f"127.0.0.1 {os.geteuid()}\n"

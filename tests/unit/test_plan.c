@@ -59,7 +59,7 @@ static void test_default(void **state)
     struct cb_plan *plan = must_make(place, "", NULL);
     const char *work = place_path(place, "home/work");
     assert_string_equal(plan->directory, work);
-    assert_false(cb_path_within(plan->home, place_path(place, "home"))); /* nothing granted lies in something writable */
+    assert_false(cb_path_within(plan->home, place_path(place, "home"))); /* no grant lies in something writable */
     const struct cb_step *workspace = step_at(plan, work, CB_STEP_BIND);
     assert_non_null(workspace);
     assert_int_equal(workspace->access, CB_ACCESS_WRITE);
@@ -89,7 +89,8 @@ static void test_parents_come_first(void **state)
     struct cb_plan *plan = must_make(place, document, NULL);
     for (size_t i = 0; i < plan->step_count; i++)
         for (size_t j = i + 1; j < plan->step_count; j++) {
-            cb_autofree char *earlier = cb_format("/%s", plan->steps[i].at), *later = cb_format("/%s", plan->steps[j].at);
+            cb_autofree char *earlier = cb_format("/%s", plan->steps[i].at);
+            cb_autofree char *later = cb_format("/%s", plan->steps[j].at);
             if (strcmp(earlier, later) != 0 && cb_path_within(earlier, later))
                 fail_msg("%s comes before %s", earlier, later);
         }
@@ -136,7 +137,8 @@ static void test_limits(void **state)
 
 static void test_no_limits(void **state)
 {
-    struct cb_plan *plan = must_make(*state, "\"limits\": {\"memory\": null, \"processes\": null, \"open_files\": null}", NULL);
+    struct cb_plan *plan = must_make(
+        *state, "\"limits\": {\"memory\": null, \"processes\": null, \"open_files\": null}", NULL);
     assert_true(limit_of(plan, RLIMIT_DATA) == RLIM_INFINITY);
     assert_true(limit_of(plan, RLIMIT_NPROC) == RLIM_INFINITY);
     assert_true(plan->wall_time_ms == CB_UNLIMITED);
@@ -155,8 +157,8 @@ static const char *value_of(const struct cb_plan *plan, const char *name)
 static void test_environment(void **state)
 {
     const struct place *place = *state;
-    static const char *const given[] = {"PATH=/usr/bin:relative::/no/such/place:/bin", "LANG=C", "SECRET=1", "MINE=2", "=odd",
-                                        "PWD=/elsewhere", "MINE=3", "word", NULL};
+    static const char *const given[] = {"PATH=/usr/bin:relative::/no/such/place:/bin", "LANG=C", "SECRET=1", "MINE=2",
+                                        "=odd", "PWD=/elsewhere", "MINE=3", "word", NULL};
     struct cb_plan *plan = must_make(place, "\"env\": {\"pass\": [\"MINE\"], \"set\": {\"FIXED\": \"4\"}}", given);
     assert_string_equal(value_of(plan, "LANG"), "C");
     assert_string_equal(value_of(plan, "MINE"), "2");
@@ -246,7 +248,8 @@ static void test_json(void **state)
     cb_plan_free(plan);
 }
 
-static void must_refuse(const struct place *place, const char *document, enum cellblock_error_code code, const char *word)
+static void must_refuse(const struct place *place, const char *document, enum cellblock_error_code code,
+                        const char *word)
 {
     cellblock_error *error = NULL;
     assert_null(make(place, document, NULL, &error));
@@ -262,7 +265,8 @@ static void test_refusals(void **state)
     must_refuse(place, "\"workspace\": {\"path\": \"/\"}", CELLBLOCK_ERROR_POLICY, "workspace /");
     must_refuse(place, "\"workspace\": {\"path\": \"missing\"}", CELLBLOCK_ERROR_USAGE, "missing");
     must_refuse(place, "\"workspace\": {\"path\": \"..\"}", CELLBLOCK_ERROR_POLICY, "home directory");
-    must_refuse(place, "\"files\": [{\"path\": \"/no/such\", \"access\": \"read\"}]", CELLBLOCK_ERROR_POLICY, "/no/such");
+    must_refuse(place, "\"files\": [{\"path\": \"/no/such\", \"access\": \"read\"}]", CELLBLOCK_ERROR_POLICY,
+                "/no/such");
 }
 
 #define in_place(test) cmocka_unit_test_setup_teardown(test, place_make, place_remove)

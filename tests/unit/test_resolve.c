@@ -255,7 +255,8 @@ static void test_base_of_an_environment_in_the_workspace(void **state)
     place_link(place, "home/work/venv/bin/python", place_path(place, "home/opt/py/bin/python3"));
     place_file(place, "home/work/venv/pyvenv.cfg", "");
     char expected[1024];
-    snprintf(expected, sizeof expected, "%s:%s:", place_path(place, "home/work/venv"), place_path(place, "home/opt/py"));
+    snprintf(expected, sizeof expected, "%s:%s:", place_path(place, "home/work/venv"),
+             place_path(place, "home/opt/py"));
     expect_grants(place, NULL, "venv/bin/python", expected);
     expect_grants(place, place_path(place, "home/work/venv/bin"), "python", expected);
 }
@@ -329,8 +330,8 @@ static void test_places(void **state)
     place_directory(place, "data/deep/er");
     place_file(place, "data/key", "");
     cb_autofree char *files = cb_format("%s, %s, %s, %s, %s", rule(place_path(place, "data"), "read"),
-                                        rule(place_path(place, "data/deep"), "write"), rule(place_path(place, "data/key"), "none"),
-                                        rule("fixed", "read"), rule(place_path(place, "data/deep/er"), "write"));
+                                        rule(place_path(place, "data/deep"), "write"),
+                                        rule(place_path(place, "data/key"), "none"), rule("fixed", "read"), rule(place_path(place, "data/deep/er"), "write"));
     struct cb_resolved *resolved = must_resolve(place, files);
     assert_string_equal(resolved->workspace, place_path(place, "home/work"));
     expect_place(resolved, place_path(place, "home/work"), CB_ACCESS_WRITE);

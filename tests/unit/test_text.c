@@ -213,7 +213,7 @@ static void test_frames_cut_short(void **state)
         cb_read_string(&reader);
         size_t bytes;
         cb_read_bytes(&reader, &bytes);
-        cb_autofree const char **words = cb_read_list(&reader);
+        free(cb_read_list(&reader));
         cb_autofree const char **none = cb_read_list(&reader);
         assert_true(reader.failed);
         assert_null(none);
