@@ -24,10 +24,10 @@ int cb_cell_init_prepare(struct cb_cell_state *state)
 {
     sigset_t all;
     sigfillset(&all);
+    if (cb_cell_no_new_privs(state) < 0 || cb_cell_drop_capabilities(state) < 0)
+        return -1;
     state->signals = signalfd(-1, &all, SFD_CLOEXEC);
-    if (state->signals < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-        return cb_cell_fail(state, CB_STAGE_INIT, 0);
-    return cb_cell_no_new_privs(state) < 0 || cb_cell_drop_capabilities(state) < 0 ? -1 : 0;
+    return state->signals < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? cb_cell_fail(state, CB_STAGE_INIT, 0) : 0;
 }
 
 /* Keeps the two descriptors that init needs, and nothing else. */
