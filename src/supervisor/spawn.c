@@ -180,6 +180,19 @@ static int listen_until_started(struct cellblock_cell *cell, cellblock_error **e
     }
 }
 
+/* Descriptors that only the start needed. Closed while the program runs, not when everybody waits for its end. */
+static void let_go(struct cb_plan *plan)
+{
+    for (size_t i = 0; i < plan->step_count; i++) {
+        cb_close_cleanup(&plan->steps[i].tree);
+        plan->steps[i].tree = -1;
+    }
+    for (size_t i = 0; i < plan->resolved->place_count; i++) {
+        cb_close_cleanup(&plan->resolved->places[i].fd);
+        plan->resolved->places[i].fd = -1;
+    }
+}
+
 int cb_spawn(struct cellblock_cell *cell, const int stdio[3], cellblock_error **error)
 {
     struct cb_plan *plan = cell->plan;
@@ -208,9 +221,6 @@ int cb_spawn(struct cellblock_cell *cell, const int stdio[3], cellblock_error **
     inside = -1;
     if (map_and_go(cell, pid, error) < 0 || listen_until_started(cell, error) < 0)
         return -1;
-    for (size_t i = 0; i < plan->step_count; i++) {
-        cb_close_cleanup(&plan->steps[i].tree);
-        plan->steps[i].tree = -1;
-    }
+    let_go(plan);
     return 0;
 }
