@@ -119,8 +119,9 @@ struct cellblock_options {
     const char *directory;        /* where relative paths and the default workspace start; NULL: the current one */
     int collect;                  /* 1: stdout and stderr are collected into the result */
     int stdio[3];                 /* the descriptors to pass as 0, 1 and 2 (with collect, only the first counts). All
-                                   * zero: this process's own. -1: nothing (/dev/null). A socket is relayed through a
-                                   * pipe: no socket of the host enters a cell */
+                                   * zero: this process's own. -1: nothing (/dev/null). Terminals, and files and pipes
+                                   * as input, are handed over; what the program writes to a file, a pipe or a socket
+                                   * is relayed, by cellblock_dispatch(), as no such descriptor enters a cell */
     enum cellblock_helper helper;
     const char *helper_path;      /* the `cellblock` program; NULL: where this library was installed with it */
 };

@@ -43,11 +43,15 @@ static bool has_python_library(const char *prefix)
     return false;
 }
 
-/* Is this directory a whole installation of an interpreter or of a version manager, and nothing wider? */
-static bool is_installation(const char *prefix, const char *home, bool trusted)
+/* The root, a home directory, or something above one: too wide for anything, whatever it holds. */
+static bool is_too_wide(const char *prefix, const char *home)
 {
-    if (strcmp(prefix, "/") == 0 || (home && cb_path_within(home, prefix)))
-        return false;
+    return strcmp(prefix, "/") == 0 || (home && cb_path_within(home, prefix));
+}
+
+/* Is this directory a whole installation of an interpreter or of a version manager, and nothing wider? */
+static bool is_installation(const char *prefix, bool trusted)
+{
     bool interpreter = has_python_library(prefix) || has(prefix, "include/node/node.h") ||
                        has(prefix, "lib/node_modules/npm/package.json") || has(prefix, "lib/jvm.cfg") ||
                        has(prefix, "lib/rustlib");
@@ -80,7 +84,7 @@ static int grant_venv_home(const struct cb_program_finder *finder, const char *v
         if (cb_walk_path(home, &walk, &missing, error) < 0)
             return -1;
         cb_autofree char *prefix = walk.fd >= 0 ? cb_path_parent(walk.path) : NULL;
-        if (prefix && is_installation(prefix, finder->context->home, false))
+        if (prefix && !is_too_wide(prefix, finder->context->home) && is_installation(prefix, false))
             return finder->grant(finder->data, prefix, "python3", error);
     }
     return 0;
@@ -113,11 +117,13 @@ static int grant_installation(const struct cb_program_finder *finder, const char
     int missing;
     if (cb_walk_path(spelled, &walk, &missing, error) < 0)
         return -1;
-    if (walk.fd >= 0 && has(walk.path, "pyvenv.cfg")) {
+    if (walk.fd < 0 || is_too_wide(walk.path, finder->context->home))
+        return 0;
+    if (has(walk.path, "pyvenv.cfg")) {
         *found = true;
         return grant_venv(finder, walk.path, program, error);
     }
-    if (walk.fd < 0 || !is_installation(walk.path, finder->context->home, trusted))
+    if (!is_installation(walk.path, trusted))
         return 0;
     *found = true;
     return finder->grant(finder->data, walk.path, program, error);

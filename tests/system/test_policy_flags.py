@@ -332,7 +332,8 @@ def test_absurd_counts(cellblock, flag, value):
 
 @pytest.mark.parametrize("flag, value", [("--memory", "1G"), ("--memory", "1073741824"),
                                          ("--timeout", "1.5s"), ("--timeout", "60"), ("--timeout", "2m"),
-                                         ("--procs", "50"), ("--tmp", "64M"), ("--output", "1K"), ("--cpu-time", "500ms")])
+                                         ("--procs", "50"), ("--tmp", "64M"), ("--output", "1K"),
+                                         ("--cpu-time", "500ms")])
 def test_sensible_values(cellblock, flag, value):
     ran = cellblock.run("true", flags=[flag, value])
     assert (ran.status, ran.err) == (0, "")

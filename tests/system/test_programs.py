@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from conftest import which
+from conftest import skip_because, which
 
 PYTHON = "/usr/bin/python3"
 
@@ -241,7 +241,7 @@ os.replace("a/hard", "top"); shutil.rmtree("e"); print(os.access("top", os.W_OK)
     @pytest.mark.slow
     def test_numpy(self, same):
         if subprocess.run([PYTHON, "-c", "import numpy"], capture_output=True).returncode:
-            pytest.skip("numpy is not installed")
+            skip_because("numpy is not installed")
         code = """
 import numpy
 generator = numpy.random.default_rng(7)

@@ -137,7 +137,8 @@ static void test_workspace_check(void **state)
 
 struct granted {
     const char *workspace;
-    char text[4096]; /* each followed by a colon */
+    char paths[32][512];
+    size_t count;
 };
 
 static bool is_readable(void *data, const char *path)
@@ -146,12 +147,17 @@ static bool is_readable(void *data, const char *path)
     return cb_path_within(path, "/usr") || cb_path_within(path, "/bin") || cb_path_within(path, granted->workspace);
 }
 
+static bool is_writable(void *data, const char *path)
+{
+    const struct granted *granted = data;
+    return cb_path_within(path, granted->workspace);
+}
+
 static int note_grant(void *data, const char *path, const char *program, cellblock_error **error)
 {
     struct granted *granted = data;
-    size_t used = strlen(granted->text);
-    if (!cb_path_within(path, "/usr") && !strstr(granted->text, path))
-        snprintf(granted->text + used, sizeof granted->text - used, "%s:", path);
+    assert_true(granted->count < 32);
+    snprintf(granted->paths[granted->count++], 512, "%s", path);
     return 0;
 }
 
@@ -160,42 +166,45 @@ static int ignore_link(void *data, const struct cb_link *link, cellblock_error *
     return 0;
 }
 
-/* What finding a program makes readable. Home and workspace are "home" and "home/work" of the place. */
-static void expect_grants(const struct place *place, const char *search_path, const char *program, const char *expected)
+/* Finding a program makes `opens` readable (NULL: nothing outside the system and the workspace), and never the key.
+ * Home and workspace are "home" and "home/work" of the place. */
+static void expect_grants(const struct place *place, const char *search_path, const char *program, const char *opens)
 {
     struct granted granted = {.workspace = place_path(place, "home/work")};
     const struct cb_context context = {
         .directory = place_path(place, "home/work"), .home = place_path(place, "home"), .search_path = search_path};
     const struct cb_program_finder finder = {
-        .context = &context, .workspace = granted.workspace, .readable = is_readable,
-        .grant = note_grant, .link = ignore_link, .data = &granted};
+        .context = &context, .readable = is_readable, .writable = is_writable, .grant = note_grant,
+        .link = ignore_link, .data = &granted};
     assert_int_equal(cb_program_find(&finder, program, NULL), 0);
-    assert_string_equal(granted.text, expected);
-}
-
-static const char *with_colon(const char *path)
-{
-    static char text[8][512];
-    static unsigned next;
-    char *made = text[next++ % 8];
-    snprintf(made, 512, "%s:", path);
-    return made;
+    bool opened = false;
+    for (size_t i = 0; i < granted.count; i++) {
+        const char *path = granted.paths[i];
+        if (!opens && !is_readable(&granted, path))
+            fail_msg("%s opens %s", program, path);
+        if (cb_path_within(place_path(place, "home/.ssh/id"), path))
+            fail_msg("%s opens the key by %s", program, path);
+        opened = opened || (opens && cb_path_within(opens, path));
+    }
+    if (opens && !opened)
+        fail_msg("%s does not open %s", program, opens);
 }
 
 static void test_programs_by_name_and_path(void **state)
 {
     const struct place *place = *state;
     place_directory(place, "home/work");
-    place_file(place, "home/venv/pyvenv.cfg", "");
+    place_file(place, "home/venv/pyvenv.cfg", "home = /usr/bin\n");
     place_file(place, "home/venv/bin/python", "binary");
     place_file(place, "home/bin/tool", "#!/bin/sh\n");
-    const char *venv = place_path(place, "home/venv"), *bin = place_path(place, "home/bin");
-    expect_grants(place, place_path(place, "home/venv/bin"), "python", with_colon(venv));
-    expect_grants(place, NULL, place_path(place, "home/venv/bin/python"), with_colon(venv));
-    expect_grants(place, "/usr/bin:/bin", "sh", "");
-    expect_grants(place, bin, "tool", with_colon(place_path(place, "home/bin/tool")));
-    expect_grants(place, bin, "missing", "");
-    expect_grants(place, NULL, "tool", "");
+    const char *python = place_path(place, "home/venv/bin/python"), *bin = place_path(place, "home/bin");
+    expect_grants(place, place_path(place, "home/venv/bin"), "python", python);
+    expect_grants(place, place_path(place, "home/venv/bin"), "python", place_path(place, "home/venv/lib/x"));
+    expect_grants(place, NULL, python, python);
+    expect_grants(place, "/usr/bin:/bin", "sh", NULL);
+    expect_grants(place, bin, "tool", place_path(place, "home/bin/tool"));
+    expect_grants(place, bin, "missing", NULL);
+    expect_grants(place, NULL, "tool", NULL);
 }
 
 static void test_programs_through_scripts(void **state)
@@ -210,11 +219,11 @@ static void test_programs_through_scripts(void **state)
     place_file(place, "home/work/relative", "#!../.ssh/id\n");
     place_file(place, "home/work/itself", "#!./itself\n");
     place_file(place, "home/.ssh/id", "key");
-    const char *venv = place_path(place, "home/venv"), *bin = place_path(place, "home/venv/bin");
-    expect_grants(place, NULL, "./script", with_colon(venv));
-    expect_grants(place, bin, "./by-env", with_colon(venv));
-    expect_grants(place, NULL, "./relative", "");
-    expect_grants(place, NULL, "./itself", "");
+    const char *python = place_path(place, "home/venv/bin/python"), *bin = place_path(place, "home/venv/bin");
+    expect_grants(place, NULL, "./script", python);
+    expect_grants(place, bin, "./by-env", python);
+    expect_grants(place, NULL, "./relative", NULL);
+    expect_grants(place, NULL, "./itself", NULL);
 }
 
 static void test_planted_programs_open_nothing(void **state)
@@ -225,26 +234,26 @@ static void test_planted_programs_open_nothing(void **state)
     char line[1024];
     snprintf(line, sizeof line, "#!%s\n", place_path(place, "home/.ssh/id"));
     place_file(place, "home/work/script", line);
-    place_file(place, "home/work/venv/pyvenv.cfg", place_path(place, "home/.ssh/id"));
     snprintf(line, sizeof line, "home = %s\n", place_path(place, "home/.ssh"));
     place_file(place, "home/work/venv/pyvenv.cfg", line);
     place_file(place, "home/work/venv/bin/python", "binary");
-    expect_grants(place, place_path(place, "home/work/bin"), "python", "");
-    expect_grants(place, NULL, "bin/python", "");
-    expect_grants(place, NULL, "./script", "");
-    expect_grants(place, NULL, "venv/bin/python", with_colon(place_path(place, "home/work/venv")));
+    expect_grants(place, place_path(place, "home/work/bin"), "python", NULL);
+    expect_grants(place, NULL, "bin/python", NULL);
+    expect_grants(place, NULL, "./script", NULL);
+    expect_grants(place, NULL, "venv/bin/python", NULL);
 }
 
 static void test_a_home_is_never_an_installation(void **state)
 {
     const struct place *place = *state;
     place_directory(place, "home/work");
+    place_file(place, "home/.ssh/id", "key");
     place_file(place, "home/pyvenv.cfg", "");
     place_file(place, "pyvenv.cfg", "");
     place_file(place, "home/bin/tool", "binary");
     place_file(place, "bin/tool", "binary");
-    expect_grants(place, place_path(place, "home/bin"), "tool", with_colon(place_path(place, "home/bin/tool")));
-    expect_grants(place, place_path(place, "bin"), "tool", with_colon(place_path(place, "bin/tool")));
+    expect_grants(place, place_path(place, "home/bin"), "tool", place_path(place, "home/bin/tool"));
+    expect_grants(place, place_path(place, "bin"), "tool", place_path(place, "bin/tool"));
 }
 
 static void test_base_of_an_environment_in_the_workspace(void **state)
@@ -254,11 +263,9 @@ static void test_base_of_an_environment_in_the_workspace(void **state)
     place_file(place, "home/opt/py/lib/python3.11/os.py", "");
     place_link(place, "home/work/venv/bin/python", place_path(place, "home/opt/py/bin/python3"));
     place_file(place, "home/work/venv/pyvenv.cfg", "");
-    char expected[1024];
-    snprintf(expected, sizeof expected, "%s:%s:", place_path(place, "home/work/venv"),
-             place_path(place, "home/opt/py"));
-    expect_grants(place, NULL, "venv/bin/python", expected);
-    expect_grants(place, place_path(place, "home/work/venv/bin"), "python", expected);
+    const char *library = place_path(place, "home/opt/py/lib/python3.11/os.py");
+    expect_grants(place, NULL, "venv/bin/python", library);
+    expect_grants(place, place_path(place, "home/work/venv/bin"), "python", library);
 }
 
 /* ---- All together ---- */
@@ -331,7 +338,8 @@ static void test_places(void **state)
     place_file(place, "data/key", "");
     cb_autofree char *files = cb_format("%s, %s, %s, %s, %s", rule(place_path(place, "data"), "read"),
                                         rule(place_path(place, "data/deep"), "write"),
-                                        rule(place_path(place, "data/key"), "none"), rule("fixed", "read"), rule(place_path(place, "data/deep/er"), "write"));
+                                        rule(place_path(place, "data/key"), "none"), rule("fixed", "read"),
+                                        rule(place_path(place, "data/deep/er"), "write"));
     struct cb_resolved *resolved = must_resolve(place, files);
     assert_string_equal(resolved->workspace, place_path(place, "home/work"));
     expect_place(resolved, place_path(place, "home/work"), CB_ACCESS_WRITE);
