@@ -22,6 +22,7 @@ HOOKED = BUILD / "tests" / "cellblock-test"
 ALLOWED_SKIPS = {
     "needs root": "the suite runs once as root and once as an ordinary user",
     "needs an ordinary user": "likewise",
+    "needs a build without sanitizers": "the suite also runs on the build without them",
     "needs x86_64": "other system call tables of the same machine",
 }
 
@@ -136,6 +137,10 @@ def outside(tmp_path):
 
 def is_root():
     return os.geteuid() == 0
+
+
+def is_sanitized():
+    return b"__asan_init" in PROGRAM.read_bytes()
 
 
 needs_root = pytest.mark.skipif(not is_root(), reason="needs root")
