@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -28,6 +29,10 @@ ALLOWED_SKIPS = {
 
 
 def pytest_configure(config):
+    # Started in the background by a shell, we would ignore some, and so would everything that we start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM:
+        signal.signal(number, signal.SIG_DFL)
     config.addinivalue_line("markers", "slow: left out of `make quick`")
 
 

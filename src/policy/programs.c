@@ -43,24 +43,58 @@ static bool has_python_library(const char *prefix)
     return false;
 }
 
-/* The root, a home directory, or something above one: too wide for anything, whatever it holds. */
-static bool is_too_wide(const char *prefix, const char *home)
+/* The root, a home directory, something above one, or above what the code may write: too wide, whatever it holds (and
+ * what it holds may have been put there). */
+static bool is_too_wide(const struct cb_program_finder *finder, const char *prefix)
 {
-    return strcmp(prefix, "/") == 0 || (home && cb_path_within(home, prefix));
+    const char *home = finder->context->home;
+    return strcmp(prefix, "/") == 0 || (home && cb_path_within(home, prefix)) ||
+           finder->holds_writable(finder->data, prefix);
 }
 
-/* Is this directory a whole installation of an interpreter or of a version manager, and nothing wider? */
-static bool is_installation(const char *prefix, bool trusted)
+static bool is_interpreter(const char *prefix)
 {
-    bool interpreter = has_python_library(prefix) || has(prefix, "include/node/node.h") ||
-                       has(prefix, "lib/node_modules/npm/package.json") || has(prefix, "lib/jvm.cfg") ||
-                       has(prefix, "lib/rustlib");
-    if (!trusted)
-        return interpreter; /* an ordinary project may hold the marks below */
-    interpreter = interpreter || has(prefix, "pkg/tool");
-    bool manager = (has(prefix, "shims") && (has(prefix, "versions") || has(prefix, "installs"))) ||
-                   (has(prefix, "tools/image") && has(prefix, "bin/volta"));
-    return interpreter || manager;
+    return has_python_library(prefix) || has(prefix, "include/node/node.h") ||
+           has(prefix, "lib/node_modules/npm/package.json") || has(prefix, "lib/jvm.cfg") || has(prefix, "lib/rustlib") ||
+           has(prefix, "pkg/tool");
+}
+
+static bool is_manager(const char *prefix)
+{
+    return (has(prefix, "shims") && (has(prefix, "versions") || has(prefix, "installs"))) ||
+           (has(prefix, "tools/image") && has(prefix, "bin/volta"));
+}
+
+/* Only what belongs to an installation is opened, by name: its prefix may hold more (~/.local, a project's directory). */
+static int grant_parts(const struct cb_program_finder *finder, const char *prefix, const char *const *parts,
+                       const char *program, cellblock_error **error)
+{
+    for (; *parts; parts++) {
+        cb_autofree char *path = cb_format("%s/%s", prefix, *parts);
+        if (!path)
+            return cb_fail_memory(error);
+        if (finder->grant(finder->data, path, program, error) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static const char *const code_parts[] = {"bin", "lib", "lib32", "lib64", "libexec", "include", NULL};
+/* Besides: what the toolchains of Java and Go, and conda, keep beside these. */
+static const char *const more_parts[] = {"conf",    "jmods", "release", "pkg", "src", "VERSION",
+                                         "go.env", "share", "ssl",     NULL};
+static const char *const manager_parts[] = {"shims", "versions", "installs", "plugins", "tools", "version", "pyenv.d",
+                                            NULL};
+static const char *const venv_parts[] = {"pyvenv.cfg", "bin", "lib", "lib64", "include", NULL};
+
+static int grant_interpreter(const struct cb_program_finder *finder, const char *prefix, const char *program,
+                             bool trusted, cellblock_error **error)
+{
+    const char *name = strrchr(prefix, '/') + 1;
+    bool shared = strcmp(name, ".local") == 0; /* many programs keep their data there */
+    if (grant_parts(finder, prefix, code_parts, program, error) < 0)
+        return -1;
+    return trusted && !shared ? grant_parts(finder, prefix, more_parts, program, error) : 0;
 }
 
 /* The base interpreter that a virtual environment names, for environments that hold copies instead of links. */
@@ -84,25 +118,10 @@ static int grant_venv_home(const struct cb_program_finder *finder, const char *v
         if (cb_walk_path(home, &walk, &missing, error) < 0)
             return -1;
         cb_autofree char *prefix = walk.fd >= 0 ? cb_path_parent(walk.path) : NULL;
-        if (prefix && !is_too_wide(prefix, finder->context->home) && is_installation(prefix, false))
-            return finder->grant(finder->data, prefix, "python3", error);
+        if (prefix && !is_too_wide(finder, prefix) && is_interpreter(prefix))
+            return grant_interpreter(finder, prefix, "python3", false, error);
     }
     return 0;
-}
-
-/* A virtual environment may lie in a project's own directory: only what belongs to it is opened. */
-static int grant_venv(const struct cb_program_finder *finder, const char *venv, const char *program,
-                      cellblock_error **error)
-{
-    static const char *const parts[] = {"pyvenv.cfg", "bin", "lib", "lib64", "include", "share"};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        cb_autofree char *path = cb_format("%s/%s", venv, parts[i]);
-        if (!path)
-            return cb_fail_memory(error);
-        if (finder->grant(finder->data, path, program, error) < 0)
-            return -1;
-    }
-    return grant_venv_home(finder, venv, error);
 }
 
 /* Grants the installation around a file in some …/bin (or …/shims), if there is one. Sets *found. */
@@ -117,16 +136,38 @@ static int grant_installation(const struct cb_program_finder *finder, const char
     int missing;
     if (cb_walk_path(spelled, &walk, &missing, error) < 0)
         return -1;
-    if (walk.fd < 0 || is_too_wide(walk.path, finder->context->home))
+    if (walk.fd < 0)
         return 0;
-    if (has(walk.path, "pyvenv.cfg")) {
+    /* A virtual environment may be the workspace's own: that it holds something writable does not make it wide. */
+    if (has(walk.path, "pyvenv.cfg") && strcmp(walk.path, "/") != 0 &&
+        !(finder->context->home && cb_path_within(finder->context->home, walk.path))) {
         *found = true;
-        return grant_venv(finder, walk.path, program, error);
+        return grant_parts(finder, walk.path, venv_parts, program, error) < 0 ? -1
+                                                                              : grant_venv_home(finder, walk.path, error);
     }
-    if (!is_installation(walk.path, trusted))
+    if (is_too_wide(finder, walk.path))
+        return 0;
+    if (is_interpreter(walk.path)) {
+        *found = true;
+        return grant_interpreter(finder, walk.path, program, trusted, error);
+    }
+    if (!trusted || !is_manager(walk.path))
         return 0;
     *found = true;
-    return finder->grant(finder->data, walk.path, program, error);
+    return grant_parts(finder, walk.path, code_parts, program, error) < 0
+               ? -1
+               : grant_parts(finder, walk.path, manager_parts, program, error);
+}
+
+/* Does it begin as a program does? Nothing else is opened as a single file: a key, say, that a planted link leads to. */
+static bool is_program(int fd)
+{
+    char magic[64], start[4];
+    snprintf(magic, sizeof magic, "/proc/self/fd/%d", fd);
+    cb_autofd int file = open(magic, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat found;
+    return file >= 0 && fstat(file, &found) == 0 && found.st_mode & 0111 && read(file, start, 4) == 4 &&
+           (memcmp(start, "\177ELF", 4) == 0 || memcmp(start, "#!", 2) == 0);
 }
 
 /* A script's first line names the program that is really needed. */
@@ -146,11 +187,12 @@ static int follow_script(const struct cb_program_finder *finder, int fd, int dep
     if (!interpreter)
         return 0;
     const char *base = strrchr(interpreter, '/');
-    char *argument = strtok_r(NULL, " \t\r", &save);
     if (base && strcmp(base, "/env") == 0) {
-        while (argument && (argument[0] == '-' || strchr(argument, '=')))
-            argument = strtok_r(NULL, " \t\r", &save);
-        interpreter = argument;
+        interpreter = strtok_r(NULL, " \t\r", &save);
+        if (interpreter && strcmp(interpreter, "-S") == 0)
+            interpreter = strtok_r(NULL, " \t\r", &save);
+        if (interpreter && (interpreter[0] == '-' || strchr(interpreter, '=')))
+            return 0; /* more than a name: not for us to take apart */
     }
     if (!interpreter || (strchr(interpreter, '/') && interpreter[0] != '/'))
         return 0;
@@ -182,7 +224,8 @@ static int found_at(const struct cb_program_finder *finder, const char *path, co
     bool here = false;
     if (grant_installation(finder, walk.path, program, trusted, &here, error) < 0)
         return -1;
-    if (!here && trusted && finder->grant(finder->data, walk.path, program, error) < 0)
+    if (!here && trusted && depth == 0 && is_program(walk.fd) &&
+        finder->grant(finder->data, walk.path, program, error) < 0)
         return -1;
     return follow_script(finder, walk.fd, depth, trusted, error);
 }

@@ -10,6 +10,8 @@ struct cb_program_finder {
     bool (*readable)(void *data, const char *path);
     /* Could code in a cell have put there what is there? Then it opens installations only. */
     bool (*writable)(void *data, const char *path);
+    /* May the code write something below this directory? */
+    bool (*holds_writable)(void *data, const char *path);
     /* Called for each path to make readable. */
     int (*grant)(void *data, const char *path, const char *program, cellblock_error **error);
     /* Called for each symbolic link on the way. */

@@ -247,6 +247,14 @@ static int protect_behind_link(struct resolver *resolver, const char *path, cons
 
 static int rule_missing(struct cb_file_rule *rule, const char *path, int missing, cellblock_error **error)
 {
+    bool reachable = missing == ENOENT || missing == ENOTDIR;
+    bool profile = cb_has_prefix(rule->origin.document, "profile ");
+    /* A directory on the way that can't be searched now may be opened by the code that owns it. */
+    if (!reachable && !profile && rule->access != CB_ACCESS_WRITE) {
+        cb_fail(error, CELLBLOCK_ERROR_POLICY, missing, "%s:%d: can't look at %s, so the rule could not be kept",
+                rule->origin.document, rule->origin.line, path);
+        return cb_error_hint(error, "make the directories above it searchable");
+    }
     if (rule->optional || rule->when != CB_WHEN_ALWAYS || rule->access == CB_ACCESS_NONE) {
         /* Hiding what is not there (or what the caller can't reach either) needs no mount, but the decision stands. */
         if (rule->access == CB_ACCESS_NONE && !(rule->real = strdup(path)))
@@ -410,6 +418,19 @@ static bool program_writable(void *data, const char *path)
     return cb_decide_file(resolver->out->policy, path).access == CB_ACCESS_WRITE;
 }
 
+static bool holds_writable(void *data, const char *path)
+{
+    const struct resolver *resolver = data;
+    const struct cb_layer *layer = &resolver->out->policy->layers[0];
+    for (size_t d = 0; d < layer->count; d++)
+        for (size_t i = 0; i < layer->documents[d]->file_count; i++) {
+            const struct cb_file_rule *rule = &layer->documents[d]->files[i];
+            if (rule->real && rule->access == CB_ACCESS_WRITE && cb_path_within(rule->real, path))
+                return true;
+        }
+    return false;
+}
+
 static int link_program(void *data, const struct cb_link *link, cellblock_error **error)
 {
     struct resolver *resolver = data;
@@ -424,6 +445,7 @@ static int resolve_programs(struct resolver *resolver, cellblock_error **error)
         .context = resolver->context,
         .readable = program_readable,
         .writable = program_writable,
+        .holds_writable = holds_writable,
         .grant = grant_program,
         .link = link_program,
         .data = resolver,
@@ -457,6 +479,23 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const struct cb_place *)a)->path, ((const struct cb_place *)b)->path);
 }
 
+/* A protected file with a second name in something writable could be changed, or read, through that name. */
+static int check_other_names(const cellblock_policy *policy, const struct cb_place *place, enum cb_access access,
+                             cellblock_error **error)
+{
+    struct stat found;
+    if (place->directory || access == CB_ACCESS_WRITE || decide_around(policy, place->path).access != CB_ACCESS_WRITE)
+        return 0;
+    if (fstat(place->fd, &found) < 0)
+        return cb_fail_errno(error, "looking at %s", place->path);
+    if (found.st_nlink < 2)
+        return 0;
+    cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "%s has a second name (a hard link), through which the code could get at it",
+            place->path);
+    return cb_error_hint(error, "make it a file of its own: cp -p '%s' '%s.new' && mv '%s.new' '%s'", place->path,
+                         place->path, place->path, place->path);
+}
+
 static int choose_places(struct resolver *resolver, cellblock_error **error)
 {
     struct cb_resolved *out = resolver->out;
@@ -471,6 +510,8 @@ static int choose_places(struct resolver *resolver, cellblock_error **error)
         struct cb_file_decision decision = cb_decide_file(out->policy, seen->path);
         if (decision.access == decide_around(out->policy, seen->path).access)
             continue;
+        if (check_other_names(out->policy, seen, decision.access, error) < 0)
+            return -1;
         struct cb_place *place = cb_array_push(&out->places, &out->place_count);
         if (!place)
             return cb_fail_memory(error);

@@ -101,6 +101,12 @@ static const struct cb_argument_check setpriority_checks[] = {
     ELSE_OK,
 };
 
+static const struct cb_argument_check ioprio_checks[] = {
+    NOT_IF(EPERM, WHY_INIT, IS(0, 1), IS(1, 1)), /* IOPRIO_WHO_PROCESS */
+    NOT_IF(EPERM, WHY_INIT, IS(0, 3)),           /* IOPRIO_WHO_USER */
+    ELSE_OK,
+};
+
 /* No raw, packet, ICMP, MPTCP, SCTP or other protocol; of netlink only the route family, which getaddrinfo() and
  * getifaddrs() need. */
 static const struct cb_argument_check socket_checks[] = {
@@ -302,7 +308,7 @@ static const struct cb_syscall table[] = {
     ALLOW("sched_yield"), CHECK("sched_setparam", not_init_checks), ALLOW("sched_getparam"), CHECK("sched_setscheduler", not_init_checks),
     ALLOW("sched_getscheduler"), ALLOW("sched_get_priority_max"), ALLOW("sched_get_priority_min"),
     ALLOW("sched_rr_get_interval"), CHECK("sched_setaffinity", not_init_checks), ALLOW("sched_getaffinity"), CHECK("sched_setattr", not_init_checks),
-    ALLOW("sched_getattr"), ALLOW("getpriority"), CHECK("setpriority", setpriority_checks), ALLOW("ioprio_get"), ALLOW("ioprio_set"),
+    ALLOW("sched_getattr"), ALLOW("getpriority"), CHECK("setpriority", setpriority_checks), ALLOW("ioprio_get"), CHECK("ioprio_set", ioprio_checks),
     ALLOW("getrlimit"), ALLOW("setrlimit"), CHECK("prlimit64", not_init_checks), ALLOW("getrusage"), ALLOW("times"), ALLOW("sysinfo"),
     ALLOW("uname"), ALLOW("getrandom"),
 

@@ -12,8 +12,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -190,6 +192,26 @@ static void give_pipe(const struct cb_plan *plan, int fd, const struct stat *fou
         return; /* it stays readable as it is */
 }
 
+/* A protected or hidden file inside something writable: by its descriptor it could be opened again for writing, past the
+ * mounts, and Landlock has rights on the directory around it. Only its bytes go in then. */
+static bool opens_wider(const struct cb_plan *plan, int fd, const struct stat *found)
+{
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = S_ISREG(found->st_mode) ? readlink(link, path, sizeof path - 1) : -1;
+    if (length <= 0)
+        return false;
+    path[length] = '\0';
+    if (cb_decide_file(plan->resolved->policy, path).access == CB_ACCESS_WRITE)
+        return false;
+    for (char *slash = strrchr(path, '/'); slash && slash != path; slash = strrchr(path, '/')) {
+        *slash = '\0';
+        if (cb_decide_file(plan->resolved->policy, path).access == CB_ACCESS_WRITE)
+            return true;
+    }
+    return false;
+}
+
 static int prepare_input(struct cellblock_cell *cell, struct streams *streams, cellblock_error **error)
 {
     struct cb_pump *pump = &cell->pumps[0];
@@ -197,7 +219,7 @@ static int prepare_input(struct cellblock_cell *cell, struct streams *streams, c
         return 0;
     if (check_stream(0, streams->given[0], &streams->found[0], error) < 0)
         return -1;
-    if (!S_ISSOCK(streams->found[0].st_mode)) {
+    if (!S_ISSOCK(streams->found[0].st_mode) && !opens_wider(cell->plan, streams->given[0], &streams->found[0])) {
         streams->cell[0] = streams->given[0];
         give_pipe(cell->plan, streams->given[0], &streams->found[0]);
         return 0;
@@ -407,9 +429,11 @@ int cellblock_dispatch(cellblock_cell *cell, cellblock_error **error)
         else if (token >= (void *)&cell->pumps[0] && token <= (void *)&cell->pumps[2])
             on_pump(cell, token);
     }
-    /* Every writer is gone: what is left in the pipes is all there will be. */
-    for (int i = 1; i < 3 && cell->gone; i++)
+    /* What is left in the pipes is all there will be: an end of one that was passed to another cell does not count. */
+    for (int i = 1; i < 3 && cell->gone; i++) {
+        cell->pumps[i].last = true;
         on_pump(cell, &cell->pumps[i]);
+    }
     return is_over(cell);
 }
 

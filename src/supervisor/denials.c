@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-enum { MAX_DENIALS = 64 }; /* the code must not be able to fill our memory */
+/* The code must not be able to fill our memory; what is swept is few, and must not be crowded out. */
+enum { MAX_CREATED = 64 };
 
 void cb_denial_note(struct cellblock_cell *cell, const char *code, const char *object, const struct cb_file_rule *rule)
 {
@@ -16,7 +17,7 @@ void cb_denial_note(struct cellblock_cell *cell, const char *code, const char *o
             cell->denials[i].count++;
             return;
         }
-    if (cell->denial_count >= MAX_DENIALS)
+    if (cell->denial_count >= MAX_CREATED && strcmp(code, "file.create") == 0)
         return;
     struct cb_denial *denial = cb_array_push(&cell->denials, &cell->denial_count);
     if (!denial)

@@ -88,6 +88,10 @@ static int start_of(const struct call *call, int directory_fd, char path[PATH_MA
     if (length < 0)
         return directory_fd == AT_FDCWD ? -ENOENT : -EBADF;
     path[length] = '\0';
+    static const char deleted[] = " (deleted)";
+    size_t tail = sizeof deleted - 1;
+    if ((size_t)length > tail && strcmp(path + (size_t)length - tail, deleted) == 0)
+        return -ENOENT;
     return path[0] == '/' ? 0 : -ENOTDIR;
 }
 
@@ -229,10 +233,12 @@ static int decide_as_cell(const struct call *call)
 /* Our own umask also counts and can't be changed without touching other threads: mend the mode where it took more. */
 static void mend_mode(const struct spot *spot, mode_t wanted)
 {
-    cb_autofd int fd = openat(spot->parent, spot->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    cb_autofd int fd = openat(spot->parent, spot->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat found;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (fd >= 0 && fstat(fd, &found) == 0 && (found.st_mode & 0777) != wanted)
-        fchmod(fd, (found.st_mode & 07000) | wanted);
+        chmod(path, (found.st_mode & 07000) | wanted);
 }
 
 static int make_directory(const struct call *call, int directory_fd, uint64_t address, mode_t mode)

@@ -39,7 +39,10 @@ int cb_pump_open(struct cb_pump *pump, int epoll)
             return -1;
         watch(pump, pump->to, 0);
     }
-    return watch(pump, pump->from, EPOLLIN);
+    pump->from_polls = watch(pump, pump->from, EPOLLIN) == 0;
+    if (pump->from_polls)
+        return 0;
+    return errno == EPERM && pump->to_polls ? watch(pump, pump->to, EPOLLOUT) : -1;
 }
 
 void cb_pump_close(struct cb_pump *pump)
@@ -104,7 +107,7 @@ static int collect(struct cb_pump *pump)
 {
     for (int rounds = 0; rounds < 16; rounds++) {
         ssize_t got = take(pump->from, pump->buffer, CHUNK);
-        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        if (got < 0 && !pump->last && (errno == EAGAIN || errno == EINTR))
             return 0;
         if (got <= 0) {
             cb_pump_close(pump);
@@ -128,7 +131,7 @@ static int relay(struct cb_pump *pump)
     for (int rounds = 0; rounds < 16; rounds++) {
         if (pump->length == 0) {
             ssize_t got = take(pump->from, pump->buffer, CHUNK);
-            if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            if (got < 0 && !pump->last && (errno == EAGAIN || errno == EINTR))
                 break;
             if (got <= 0) {
                 cb_pump_close(pump);
@@ -154,9 +157,10 @@ static int relay(struct cb_pump *pump)
             return 1;
         }
     }
-    watch(pump, pump->from, pump->length ? 0 : EPOLLIN);
+    if (pump->from_polls)
+        watch(pump, pump->from, pump->length ? 0 : EPOLLIN);
     if (pump->to_polls)
-        watch(pump, pump->to, pump->length ? EPOLLOUT : 0);
+        watch(pump, pump->to, pump->length || !pump->from_polls ? EPOLLOUT : 0);
     return 0;
 }
 

@@ -9,7 +9,8 @@
 struct cb_pump {
     int from, to;            /* to == -1: collect into `text` */
     bool own_from, own_to;   /* ours to close; the caller's own descriptors are left as they are */
-    bool to_polls;           /* `to` can be waited for (a regular file can't, and never blocks) */
+    bool from_polls, to_polls; /* can be waited for (a regular file can't, and never blocks) */
+    bool last;               /* every writer that counts is gone: what is there now is all */
     bool open;
     bool truncated;
     uint64_t limit, total;

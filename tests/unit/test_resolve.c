@@ -153,6 +153,12 @@ static bool is_writable(void *data, const char *path)
     return cb_path_within(path, granted->workspace);
 }
 
+static bool holds_writable(void *data, const char *path)
+{
+    const struct granted *granted = data;
+    return cb_path_within(granted->workspace, path);
+}
+
 static int note_grant(void *data, const char *path, const char *program, cellblock_error **error)
 {
     struct granted *granted = data;
@@ -174,15 +180,16 @@ static void expect_grants(const struct place *place, const char *search_path, co
     const struct cb_context context = {
         .directory = place_path(place, "home/work"), .home = place_path(place, "home"), .search_path = search_path};
     const struct cb_program_finder finder = {
-        .context = &context, .readable = is_readable, .writable = is_writable, .grant = note_grant,
-        .link = ignore_link, .data = &granted};
+        .context = &context, .readable = is_readable, .writable = is_writable,
+        .holds_writable = holds_writable, .grant = note_grant, .link = ignore_link, .data = &granted};
     assert_int_equal(cb_program_find(&finder, program, NULL), 0);
+    const char *key = place_path(place, "home/.ssh/id");
     bool opened = false;
     for (size_t i = 0; i < granted.count; i++) {
         const char *path = granted.paths[i];
         if (!opens && !is_readable(&granted, path))
             fail_msg("%s opens %s", program, path);
-        if (cb_path_within(place_path(place, "home/.ssh/id"), path))
+        if (cb_path_within(key, path))
             fail_msg("%s opens the key by %s", program, path);
         opened = opened || (opens && cb_path_within(opens, path));
     }
@@ -241,6 +248,38 @@ static void test_planted_programs_open_nothing(void **state)
     expect_grants(place, NULL, "bin/python", NULL);
     expect_grants(place, NULL, "./script", NULL);
     expect_grants(place, NULL, "venv/bin/python", NULL);
+    /* Put there in an earlier run, found from another workspace: nothing that is not a program, and no way through env. */
+    place_link(place, "home/tools/node", place_path(place, "home/.ssh/id"));
+    snprintf(line, sizeof line, "#!/usr/bin/env -S -u %s sh\n", place_path(place, "home/.ssh/id"));
+    place_file(place, "home/tools/pytest", line);
+    expect_grants(place, place_path(place, "home/tools"), "node", NULL);
+    expect_grants(place, place_path(place, "home/tools"), "pytest", place_path(place, "home/tools/pytest"));
+}
+
+/* The marks of an installation may have been planted, and a prefix may hold more than the installation. */
+static void test_only_parts_of_an_installation(void **state)
+{
+    const struct place *place = *state;
+    place_file(place, "home/lib/rustlib/x", "");
+    place_file(place, "home/.local/lib/python3.12/os.py", "");
+    place_file(place, "home/.local/share/keyrings/k", "key");
+    place_file(place, "home/.local/bin/python3", "binary");
+    place_file(place, "home/.ssh/id", "key");
+    place_directory(place, "home/work");
+    char line[1024];
+    snprintf(line, sizeof line, "#!%s\n", place_path(place, "home/.ssh/id"));
+    place_file(place, "home/work/script", line);
+    expect_grants(place, NULL, "./script", NULL);
+    expect_grants(place, place_path(place, "home/.local/bin"), "python3", place_path(place, "home/.local/lib/x"));
+    struct granted granted = {.workspace = place_path(place, "home/work")};
+    const struct cb_context context = {.directory = granted.workspace, .home = place_path(place, "home"),
+                                       .search_path = place_path(place, "home/.local/bin")};
+    const struct cb_program_finder finder = {
+        .context = &context, .readable = is_readable, .writable = is_writable, .holds_writable = holds_writable,
+        .grant = note_grant, .link = ignore_link, .data = &granted};
+    assert_int_equal(cb_program_find(&finder, "python3", NULL), 0);
+    for (size_t i = 0; i < granted.count; i++)
+        assert_null(strstr(granted.paths[i], "share"));
 }
 
 static void test_a_home_is_never_an_installation(void **state)
@@ -250,8 +289,8 @@ static void test_a_home_is_never_an_installation(void **state)
     place_file(place, "home/.ssh/id", "key");
     place_file(place, "home/pyvenv.cfg", "");
     place_file(place, "pyvenv.cfg", "");
-    place_file(place, "home/bin/tool", "binary");
-    place_file(place, "bin/tool", "binary");
+    place_file(place, "home/bin/tool", "#!/bin/sh\n");
+    place_file(place, "bin/tool", "#!/bin/sh\n");
     expect_grants(place, place_path(place, "home/bin"), "tool", place_path(place, "home/bin/tool"));
     expect_grants(place, place_path(place, "bin"), "tool", place_path(place, "bin/tool"));
 }
@@ -460,6 +499,7 @@ int main(void)
         in_place(test_programs_by_name_and_path),
         in_place(test_programs_through_scripts),
         in_place(test_planted_programs_open_nothing),
+        in_place(test_only_parts_of_an_installation),
         in_place(test_a_home_is_never_an_installation),
         in_place(test_base_of_an_environment_in_the_workspace),
         in_place(test_places),
