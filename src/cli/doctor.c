@@ -6,8 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-
-
 enum { EXIT_GAP = 1 };
 
 static const char usage[] = "cellblock doctor [--json]";
@@ -112,7 +110,7 @@ static void print_table(const json_t *doctor, bool able)
     const json_t *layers = json_object_get(doctor, "layers");
     printf("Needed for the default policy (Linux %s):\n", text_of(doctor, "kernel"));
     print_layers(layers, false, colour);
-    printf("\nExtra:\n");
+    printf("\nNot needed by this version:\n");
     print_layers(layers, true, colour);
     print_fixes(layers);
     printf("\n%s\n", able ? "The default policy can be enforced here."

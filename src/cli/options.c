@@ -24,23 +24,52 @@ void cb_print_help(FILE *stream, const char *usage, const char *description, con
     }
 }
 
+/* The nearest option, for a slip of the fingers; NULL when none is near. */
+static const char *nearest(const struct cb_option *options, const char *name)
+{
+    const char *best = NULL;
+    unsigned distance = 3;
+    for (; options->name || options->help; options++)
+        if (options->name && cb_edit_distance(name, options->name, 3) < distance) {
+            distance = cb_edit_distance(name, options->name, 3);
+            best = options->name;
+        }
+    return best;
+}
+
+static int unknown_option(const char *command, const struct cb_option *options, const char *word)
+{
+    cb_autofree char *name = strndup(word + strspn(word, "-"), strcspn(word + strspn(word, "-"), "="));
+    const char *guess = name ? nearest(options, name) : NULL;
+    if (guess)
+        cb_usage_error(command, "there is no option '%s': did you mean --%s?", word, guess);
+    else
+        cb_usage_error(command, "there is no option '%s'", word);
+    return '?';
+}
+
 int cb_next_option(int argc, char **argv, const struct cb_option *options)
 {
     struct option table[MAX_OPTIONS] = {{0}};
     size_t count = 0;
-    for (; (options->name || options->help) && count < MAX_OPTIONS - 1; options++)
-        if (options->name)
-            table[count++] = (struct option){.name = options->name,
-                                             .has_arg = options->argument ? required_argument : no_argument,
-                                             .val = options->key};
+    for (const struct cb_option *at = options; (at->name || at->help) && count < MAX_OPTIONS - 1; at++)
+        if (at->name)
+            table[count++] = (struct option){
+                .name = at->name, .has_arg = at->argument ? required_argument : no_argument, .val = at->key};
     opterr = 0;
+    int before = optind ? optind : 1, index = -1;
     /* "+": the first word that is no option is the program, and what follows belongs to it. */
-    int found = getopt_long(argc, argv, "+:h", table, NULL);
-    if (found == ':')
-        cb_usage_error(argv[0], "%s needs an argument", argv[optind - 1]);
-    else if (found == '?')
-        cb_usage_error(argv[0], "there is no option '%s'", argv[optind - 1]);
-    return found == ':' ? '?' : found;
+    int found = getopt_long(argc, argv, "+:h", table, &index);
+    const char *word = before < argc ? argv[before] : "";
+    if (found == ':') {
+        cb_usage_error(argv[0], "%s needs an argument", word);
+        return '?';
+    }
+    /* No abbreviations: what is short for one option today may be another's tomorrow. */
+    size_t length = index >= 0 ? strlen(table[index].name) : 0;
+    bool whole = index < 0 || (strncmp(word + 2, table[index].name, length) == 0 &&
+                               (word[length + 2] == '\0' || word[length + 2] == '='));
+    return found == '?' || !whole ? unknown_option(argv[0], options, word) : found;
 }
 
 static void print_safely(const char *prefix, const char *text)

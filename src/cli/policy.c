@@ -41,18 +41,16 @@ static int show(int argc, char **argv)
     for (int key; (key = cb_next_option(argc, argv, options)) != -1;)
         switch (key) {
         case POLICY:
-            flags.policy = optarg;
-            break;
         case PROFILE:
-            flags.profile = optarg;
+            if (key == POLICY ? flags.policy : flags.profile)
+                return cb_usage_error("policy", "%s is given twice: use --tighten to combine policies",
+                                      key == POLICY ? "--policy" : "--profile");
+            *(key == POLICY ? &flags.policy : &flags.profile) = optarg;
             break;
         case TIGHTEN:
             if (cb_flag_tighten(&flags, optarg) < 0)
                 return CB_EXIT_FAILED;
             break;
-        case 'h':
-            cb_print_help(stdout, usage, description, options);
-            return 0;
         default:
             return CB_EXIT_FAILED;
         }
@@ -87,21 +85,38 @@ static int check(int argc, char **argv)
     return status;
 }
 
+static int schema(int argc, char **argv)
+{
+    if (argc > 1)
+        return cb_usage_error("policy", "schema takes no arguments, but was given '%s'", argv[1]);
+    char *json = NULL;
+    cellblock_error *error = NULL;
+    int failed = cellblock_policy_schema(&json, &error) < 0;
+    return print_json(failed, json, error);
+}
+
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
 int cb_cli_policy(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "show") == 0)
-        return show(argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "check") == 0)
-        return check(argc - 1, argv + 1);
-    if (argc == 2 && strcmp(argv[1], "schema") == 0) {
-        char *json = NULL;
-        cellblock_error *error = NULL;
-        int failed = cellblock_policy_schema(&json, &error) < 0;
-        return print_json(failed, json, error);
-    }
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+    static const struct {
+        const char *name;
+        int (*run)(int argc, char **argv);
+    } commands[] = {{"show", show}, {"check", check}, {"schema", schema}};
+    if (asks_for_help(argc, argv)) {
         cb_print_help(stdout, usage, description, options);
         return 0;
     }
-    return cb_usage_error("policy", argc > 1 ? "there is no 'policy %s'" : "say what to do%s", argc > 1 ? argv[1] : "");
+    if (argc < 2)
+        return cb_usage_error("policy", "policy needs show, check or schema");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    return cb_usage_error("policy", "there is no 'policy %s': it is show, check or schema", argv[1]);
 }

@@ -4,10 +4,13 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 static const char usage[] = "cellblock run [OPTIONS] -- PROGRAM [ARGUMENT…]";
@@ -77,14 +80,30 @@ static json_t *section(struct request *request, const char *name, json_t *(*make
     return found;
 }
 
-/* Paths in flags are relative to where the caller stands; in policies, to the workspace. */
+/* Paths in flags are relative to where the caller stands; in policies, to the workspace. "~/" arrives here unexpanded
+ * when the shell did not see it as the start of a word (--hide=~/x). */
 static int add_file(struct request *request, const char *path, const char *access)
 {
-    cb_autofree char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
-    cb_autofree char *absolute = path[0] == '/' ? strdup(path) : cb_format("%s/%s", here ? here : "", path);
+    const char *home = getenv("HOME");
+    bool tilde = path[0] == '~' && (path[1] == '/' || !path[1]) && home;
+    cb_autofree char *here = path[0] == '/' || tilde ? NULL : getcwd(NULL, 0);
+    cb_autofree char *absolute = path[0] == '/' ? strdup(path)
+                                 : tilde        ? cb_format("%s%s", home, path + 1)
+                                                : cb_format("%s/%s", here ? here : "", path);
     return absolute ? json_array_append_new(section(request, "files", json_array),
                                             json_pack("{s:s, s:s}", "path", absolute, "access", access))
                     : -1;
+}
+
+/* A grant for something that is not there is a slip; left to the policy, in a workspace it would become a protection. */
+static int check_path(const char *option, const char *path)
+{
+    struct stat found;
+    if (!path[0] || strcmp(path, "--") == 0)
+        return cb_usage_error("run", "%s needs a path", option);
+    if (strcmp(option, "--hide") == 0 || strchr("/~", path[0]) || stat(path, &found) == 0 || errno == EACCES)
+        return 0;
+    return cb_usage_error("run", "%s %s: %s", option, path, strerror(errno));
 }
 
 static int add_variable(struct request *request, const char *text)
@@ -206,6 +225,36 @@ static int wait_for_end(cellblock_cell *cell, int signals, cellblock_error **err
     }
 }
 
+/* A terminal is handed over as it is; the program may leave it without echo, stopped or non-blocking. */
+struct terminal {
+    bool is_one;
+    struct termios settings;
+    int flags;
+};
+
+static void look_at_terminals(struct terminal terminals[3])
+{
+    for (int fd = 0; fd < 3; fd++) {
+        terminals[fd].is_one = tcgetattr(fd, &terminals[fd].settings) == 0;
+        terminals[fd].flags = fcntl(fd, F_GETFL);
+    }
+}
+
+static void restore_terminals(const struct terminal terminals[3])
+{
+    /* From the background this would stop us. */
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTTOU);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    for (int fd = 0; fd < 3; fd++)
+        if (terminals[fd].is_one) {
+            tcflow(fd, TCOON);
+            tcsetattr(fd, TCSANOW, &terminals[fd].settings);
+            fcntl(fd, F_SETFL, terminals[fd].flags);
+        }
+}
+
 static int run(const struct request *request, char **argv)
 {
     cellblock_policy *policy = NULL;
@@ -216,7 +265,9 @@ static int run(const struct request *request, char **argv)
         .size = sizeof how, .argv = (const char *const *)argv, .collect = request->json, .helper = CELLBLOCK_HELPER_NEVER};
     cb_autofree char *json = NULL;
     cb_autofd int signals = request->plan ? -1 : hold_signals();
+    struct terminal terminals[3];
     int status = -1;
+    look_at_terminals(terminals);
     if (cb_policy_from_flags(&request->flags, &policy, &error) == 0) {
         if (request->plan)
             status = cellblock_plan_json(policy, &how, &json, &error);
@@ -226,8 +277,11 @@ static int run(const struct request *request, char **argv)
                          ? -1
                          : cellblock_result_shell_status(result);
     }
+    restore_terminals(terminals);
     if (json)
         puts(json);
+    if (result && !request->json && strcmp(cellblock_result_end(result), "output") == 0)
+        fputs("cellblock: ended: the program wrote more than the limit on its output\n", stderr);
     if (status < 0)
         status = report_failure(request, error);
     cellblock_result_free(result);
@@ -246,6 +300,12 @@ int cb_cli_run(int argc, char **argv)
             return 0;
         }
         if (key == '?')
+            return CB_EXIT_FAILED;
+        if ((key == POLICY && request.flags.policy) || (key == PROFILE && request.flags.profile))
+            return cb_usage_error("run", "%s is given twice: use --tighten to combine policies",
+                                  key == POLICY ? "--policy" : "--profile");
+        const char *option = key == READ ? "--read" : key == WRITE ? "--write" : key == HIDE ? "--hide" : NULL;
+        if (option && check_path(option, optarg))
             return CB_EXIT_FAILED;
         if (take_option(&request, key) < 0)
             return cb_usage_error("run", "an argument is not text in UTF-8: %s", optarg ? optarg : "");

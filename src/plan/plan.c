@@ -156,7 +156,7 @@ static int find_directory(const char *given, char **directory, cellblock_error *
     cb_autofree char *current = given && given[0] == '/' ? strdup(given) : getcwd(NULL, 0);
     if (!current || current[0] != '/') {
         cb_fail(error, CELLBLOCK_ERROR_USAGE, current ? ENOENT : errno, "the current directory");
-        return cb_error_hint(error, "change to a directory that exists, or name a workspace by its absolute path");
+        return cb_error_hint(error, "change to a directory that exists");
     }
     cb_autofree char *wanted = given && given[0] != '/' ? cb_format("%s/%s", current, given) : strdup(current);
     if (!wanted)

@@ -1,5 +1,6 @@
 /* The public functions that make policies: load, add, tighten, free; and the deep copy. */
 #include "policy/policy.h"
+#include "policy/syscalls.h"
 
 #include "base/array.h"
 #include "base/cleanup.h"
@@ -43,7 +44,8 @@ int cellblock_policy_load_text(const char *text, size_t length, const char *name
     cb_autopolicy cellblock_policy *made = policy_with_layer();
     if (!made)
         return cb_fail_memory(error);
-    if (cb_layer_add(&made->layers[0], text, length, name, CB_COMPOSE_IMPLICIT_BASE, cb_profile_text, error) < 0)
+    if (cb_layer_add(&made->layers[0], text, length, name, CB_COMPOSE_IMPLICIT_BASE, cb_profile_text, error) < 0 ||
+        cb_policy_check_syscalls(made, error) < 0)
         return -1;
     *policy = cb_steal(made);
     return 0;
@@ -93,7 +95,9 @@ int cellblock_policy_load_file(const char *path, cellblock_policy **policy, cell
 int cellblock_policy_add_text(cellblock_policy *policy, const char *text, size_t length, const char *name,
                               cellblock_error **error)
 {
-    return cb_layer_add(&policy->layers[0], text, length, name, CB_COMPOSE_NO_BASE, cb_profile_text, error);
+    if (cb_layer_add(&policy->layers[0], text, length, name, CB_COMPOSE_NO_BASE, cb_profile_text, error) < 0)
+        return -1;
+    return cb_policy_check_syscalls(policy, error);
 }
 
 /* ---- Tightening ---- */

@@ -536,6 +536,18 @@ static bool was_seen(const struct resolver *resolver, const char *path)
            bsearch(&key, resolver->seen, resolver->seen_count, sizeof *resolver->seen, by_path);
 }
 
+/* Hiding what is not there keeps it from being made, inside something writable. Elsewhere it is a slip: a typo here would
+ * leave the thing that was meant in plain sight. */
+static int check_hidden(const cellblock_policy *policy, const struct cb_file_rule *rule, cellblock_error **error)
+{
+    if (rule->access != CB_ACCESS_NONE || rule->optional || cb_has_prefix(rule->origin.document, "profile ") ||
+        decide_around(policy, rule->real).access == CB_ACCESS_WRITE)
+        return 0;
+    cb_fail(error, CELLBLOCK_ERROR_POLICY, ENOENT, "%s:%d: nothing to hide at %s", rule->origin.document,
+            rule->origin.line, rule->real);
+    return cb_error_hint(error, "check the spelling, or mark the rule \"optional\": true in a policy file");
+}
+
 static int choose_absents(struct resolver *resolver, cellblock_error **error)
 {
     const cellblock_policy *policy = resolver->out->policy;
@@ -546,6 +558,8 @@ static int choose_absents(struct resolver *resolver, cellblock_error **error)
                 if (!rule->real || was_seen(resolver, rule->real))
                     continue;
                 struct cb_file_decision decision = cb_decide_file(policy, rule->real);
+                if (check_hidden(policy, rule, error) < 0)
+                    return -1;
                 if (decision.rule == rule && decision.access < CB_ACCESS_WRITE &&
                     decide_around(policy, rule->real).access == CB_ACCESS_WRITE &&
                     add_absent(resolver, rule->real, rule, error) < 0)

@@ -138,6 +138,8 @@ static const char *check_path(char *path, bool up, bool *directory)
         return reason;
     if (path[0] == '~' && path[1] && path[1] != '/')
         return "names the home directory of another user: write it as an absolute path";
+    if (path[0] == '$')
+        return "begins with \"$\": variables are not expanded, \"~/\" is the home directory";
     const char *no_up = NULL;
     if (path[0] == '~')
         no_up = "has a \"..\": paths below the home directory can't leave it";

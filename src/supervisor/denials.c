@@ -34,7 +34,7 @@ static json_t *denial_json(const struct cb_denial *denial)
     /* What is hidden stays hidden, whatever is granted at the same path: nothing to suggest then. */
     json_t *suggestion = !rule || rule->access == CB_ACCESS_NONE
                              ? json_null()
-                             : json_pack("{s:s?, s:s}", "path", object, "access", "write");
+                             : json_pack("{s:s?, s:s, s:b}", "path", object, "access", "write", "optional", 1);
     return json_pack("{s:s, s:s?, s:s, s:o, s:I, s:o, s:b}", "code", denial->code, "object", object, "layer", "guard",
                      "rule", rule ? json_sprintf("%s:%d", rule->origin.document, rule->origin.line) : json_null(),
                      "count", (json_int_t)denial->count, "suggest", suggestion, "final", 1);

@@ -1,10 +1,13 @@
 /* From a failed step of set-up to words: which layer, on what, why, and what the person can do. */
 #include "supervisor/supervisor.h"
 
+#include "base/cleanup.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "host/host.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 static const struct {
@@ -48,15 +51,53 @@ static int explain_step(const struct cb_plan *plan, const struct cb_message *fai
     return cb_error_layer(error, "mounts");
 }
 
+/* The interpreter that the first line of a script names; false when it names none. `line` holds it, cut at the end. */
+static bool read_interpreter(const char *path, char line[256])
+{
+    cb_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    ssize_t length = fd < 0 ? -1 : read(fd, line, 255);
+    if (length < 3 || line[0] != '#' || line[1] != '!')
+        return false;
+    line[length] = '\0';
+    memmove(line, line + 2 + strspn(line + 2, " \t"), strlen(line + 2 + strspn(line + 2, " \t")) + 1);
+    line[strcspn(line, "\n")] = '\0';
+    return true;
+}
+
+/* Why does a program not start that is given by its path? */
+static int hint_for_path(const struct cb_plan *plan, int errnum, cellblock_error **error)
+{
+    char line[256];
+    cb_autofree char *path = plan->argv[0][0] == '/' ? strdup(plan->argv[0])
+                                                     : cb_format("%s/%s", plan->directory, plan->argv[0]);
+    if (!path)
+        return -1;
+    if (errnum == EACCES)
+        return cb_error_hint(error, "is it executable (chmod +x)? If it is a script: name its interpreter, as in `sh %s`",
+                             plan->argv[0]);
+    if (errnum == ENOEXEC)
+        return cb_error_hint(error, "it is neither a program for this machine nor a script that begins with \"#!\"");
+    if (errnum != ENOENT)
+        return -1;
+    if (!read_interpreter(path, line))
+        return cb_error_hint(error, "is it inside the workspace, or granted with --read?");
+    if (strchr(line, '\r'))
+        return cb_error_hint(error, "the script has Windows line endings: sed -i 's/\\r$//' %s", plan->argv[0]);
+    line[strcspn(line, " \t")] = '\0';
+    return cb_error_hint(error, "its interpreter, %s, is not in the cell", line);
+}
+
 static int explain_exec(const struct cb_plan *plan, const struct cb_message *failure, cellblock_error **error)
 {
     const char *program = plan->argv[0];
     cb_fail(error, CELLBLOCK_ERROR_PROGRAM, failure->errnum, "%s", program);
-    if (failure->errnum == ENOENT && strchr(program, '/'))
-        return cb_error_hint(error, "is it inside the workspace, or granted with --read?");
-    if (failure->errnum == ENOENT)
-        return cb_error_hint(error, "it is in no PATH directory that the cell can see: `cellblock run --plan` lists what "
-                             "it sees");
+    if (strchr(program, '/'))
+        return hint_for_path(plan, failure->errnum, error);
+    if (failure->errnum != ENOENT)
+        return -1;
+    for (size_t i = 0; plan->envp[i]; i++)
+        if (strncmp(plan->envp[i], "PATH=", 5) == 0)
+            return cb_error_hint(error, "it is in no directory of the cell's PATH: %s", plan->envp[i] + 5);
     return -1;
 }
 

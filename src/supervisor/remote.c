@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/frame.h"
 #include "base/missing.h"
+#include "built.h"
 #include "policy/pack.h"
 #include "supervisor/result.h"
 

@@ -1,4 +1,5 @@
 /* The version, from the build. */
+#include "built.h"
 #include "cellblock.h"
 
 const char *cellblock_version(void)

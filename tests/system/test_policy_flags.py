@@ -503,3 +503,55 @@ def test_schema(cellblock):
     assert ran.status == 0 and schema["$schema"].startswith("https://json-schema.org/")
     assert {"cellblock", "extends", "files", "limits", "env", "workspace", "syscalls"} <= set(schema["properties"])
     assert schema["additionalProperties"] is False
+
+
+class TestSlips:
+    """Mistakes that would leave a cell weaker than what was typed."""
+
+    def test_a_tilde_that_the_shell_did_not_expand(self, cellblock, home):
+        (home / "data").mkdir()
+        (home / "data" / "key").write_text("secret\n")
+        ran = cellblock.run("cat", home / "data" / "key", flags=["--read", home / "data", "--hide=~/data/key"])
+        assert "secret" not in ran.out
+
+    def test_nothing_to_hide(self, cellblock, outside):
+        ran = cellblock.run("true", flags=["--hide", outside / "typo"])
+        assert ran.status == 125 and "nothing to hide" in ran.err
+
+    def test_hidden_and_absent_inside_something_writable(self, cellblock, outside):
+        cellblock.sh(f"echo x >{outside}/none; mkdir {outside}/none", flags=["--write", outside, "--hide", outside / "none"])
+        assert not (outside / "none").exists()
+
+    @pytest.mark.parametrize("flags", [["--policy", "a", "--policy", "b"], ["--profile", "base", "--profile", "node"]])
+    def test_twice(self, cellblock, flags):
+        ran = cellblock.run("true", flags=flags)
+        assert ran.status == 125 and "given twice" in ran.err
+
+    @pytest.mark.parametrize("flags", [["--read", "nope"], ["--read="], ["--write="], ["--read", "--"], ["--tim", "5s"],
+                                       ["--raed", "."]])
+    def test_not_as_meant(self, cellblock, flags):
+        assert cellblock.run("true", flags=flags).status == 125
+
+    def test_a_variable_in_a_policy(self, cellblock, workspace):
+        (workspace / "p.jsonc").write_text('{"cellblock": 1, "files": [{"path": "$HOME/x", "access": "none"}]}')
+        ran = cellblock.command("policy", "check", "p.jsonc")
+        assert ran.status == 1 and "not expanded" in ran.err
+
+    def test_a_system_call_that_no_policy_may_allow(self, cellblock, workspace):
+        (workspace / "p.jsonc").write_text('{"cellblock": 1, "syscalls": {"allow": ["mount"]}}')
+        ran = cellblock.command("policy", "check", "p.jsonc")
+        assert ran.status == 1 and "no policy may allow" in ran.err
+
+
+class TestWhyItDoesNotStart:
+    @pytest.mark.parametrize("text, mode, hint", [
+        ("#!/bin/sh\r\necho\r\n", 0o755, "Windows line endings"),
+        ("#!/opt/nope/python\n", 0o755, "/opt/nope/python, is not in the cell"),
+        ("#!/bin/sh\n", 0o644, "chmod +x"),
+        ("echo\n", 0o755, "begins with"),
+    ])
+    def test_hint(self, cellblock, workspace, text, mode, hint):
+        (workspace / "script").write_text(text)
+        (workspace / "script").chmod(mode)
+        ran = cellblock.run("./script")
+        assert ran.status in (126, 127) and hint in ran.err

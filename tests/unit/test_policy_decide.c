@@ -190,12 +190,12 @@ static void test_single_values(void **state)
     assert_string_equal(cb_decide_workspace_path(policy), ".");
     add(policy, Q("\"workspace\": {\"mode\": \"direct\"}, \"syscalls\": {\"profile\": \"default\", \"deny\": "
     "[\"ptrace\"],"
-                  "\"allow\": [\"ptrace\", \"keyctl\"]}"));
+                  "\"allow\": [\"ptrace\", \"kcmp\"]}"));
     assert_int_equal(cb_decide_workspace_mode(policy), CB_WORKSPACE_DIRECT);
     assert_int_equal(cb_decide_syscall_profile(policy), CB_SYSCALLS_DEFAULT);
     assert_true(cb_policy_has_custom_syscalls(policy));
     assert_int_equal(cb_decide_syscall_custom(policy, "ptrace"), -1);
-    assert_int_equal(cb_decide_syscall_custom(policy, "keyctl"), 1);
+    assert_int_equal(cb_decide_syscall_custom(policy, "kcmp"), 1);
     assert_int_equal(cb_decide_syscall_custom(policy, "bpf"), 0);
     add(policy, Q("\"syscalls\": {\"deny\": []}")); /* no profile named: the one before stays */
     assert_int_equal(cb_decide_syscall_profile(policy), CB_SYSCALLS_DEFAULT);
