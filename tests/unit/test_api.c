@@ -499,29 +499,31 @@ static void test_many_cells_in_one_thread(void **state)
 /* ---- The helper ---- */
 
 /* The process whose pidfd the library holds: with a helper, that is the helper. */
-static pid_t process_behind_pidfd(void)
-{
-    DIR *directory = opendir("/proc/self/fdinfo");
-    int pid = -1;
-    for (struct dirent *entry; pid < 0 && (entry = readdir(directory));) {
-        char path[300], line[256];
-        snprintf(path, sizeof path, "/proc/self/fdinfo/%s", entry->d_name);
-        FILE *file = fopen(path, "re");
-        while (file && pid < 0 && fgets(line, sizeof line, file))
-            if (sscanf(line, "Pid: %d", &pid) != 1)
-                pid = -1;
-        if (file)
-            fclose(file);
-    }
-    closedir(directory);
-    return pid;
-}
-
 static bool runs(pid_t pid, const char *program)
 {
     char path[64], target[PATH_MAX] = "";
     snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
     return readlink(path, target, sizeof target - 1) > 0 && strcmp(target, program) == 0;
+}
+
+/* The one that runs our program: a pidfd may also have been inherited from whoever started the test. */
+static pid_t process_behind_pidfd(void)
+{
+    DIR *directory = opendir("/proc/self/fdinfo");
+    int found = -1;
+    for (struct dirent *entry; found < 0 && (entry = readdir(directory));) {
+        char path[300], line[256];
+        snprintf(path, sizeof path, "/proc/self/fdinfo/%s", entry->d_name);
+        FILE *file = fopen(path, "re");
+        int pid = -1;
+        while (file && fgets(line, sizeof line, file))
+            if (sscanf(line, "Pid: %d", &pid) == 1 && pid > 0 && runs(pid, CELLBLOCK_PROGRAM))
+                found = pid;
+        if (file)
+            fclose(file);
+    }
+    closedir(directory);
+    return found;
 }
 
 static void compare(const struct bench *bench, const char *const *argv)
