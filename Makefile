@@ -36,6 +36,9 @@ fuzz:
 fresh:
 	@tests/fresh
 
+matrix:
+	@tests/matrix
+
 bench:
 	@tools/setup bench
 	@$(MAKE) --no-print-directory all
@@ -61,9 +64,10 @@ help:
 	@echo 'make asan       build with address and undefined-behaviour sanitizers, and run the tests on that'
 	@echo 'make fuzz       fuzz the policy parser for a bounded time (FUZZ_SECONDS, 30 unless set)'
 	@echo 'make bench      start time and overhead against bare and bubblewrap, as ratios'
+	@echo 'make matrix     the tests on another kernel, in an emulated machine (needs root)'
 	@echo 'make fresh      `make demo` and `make check` in a clean Debian 12, from a clone of HEAD (needs root)'
 	@echo 'make install    into PREFIX ($(PREFIX)), below DESTDIR if that is set'
 	@echo 'make format     clang-format over the C sources'
 	@echo 'make clean      remove the build directories'
 
-.PHONY: all demo check quick asan fuzz fresh bench install format clean help
+.PHONY: all demo check quick asan fuzz fresh matrix bench install format clean help

@@ -59,11 +59,6 @@ static int loop(cellblock_cell *cells[CELLS], int timer)
     for (int running = CELLS; running > 0;) {
         if (poll(watched, WATCHED, -1) < 0 && errno != EINTR)
             return -1;
-        uint64_t ticks;
-        if (watched[TIMER].revents && read(timer, &ticks, sizeof ticks) == sizeof ticks)
-            for (int i = 0; i < CELLS; i++)
-                if (watched[i].fd >= 0)
-                    cellblock_cancel(cells[i], NULL); /* its end arrives on its descriptor, like any other */
         for (int i = 0; i < CELLS; i++) {
             int over = watched[i].fd >= 0 && watched[i].revents ? serve(i, cells[i]) : 0;
             if (over < 0)
@@ -73,6 +68,11 @@ static int loop(cellblock_cell *cells[CELLS], int timer)
                 running--;
             }
         }
+        uint64_t ticks;
+        if (watched[TIMER].revents && read(timer, &ticks, sizeof ticks) == sizeof ticks)
+            for (int i = 0; i < CELLS; i++)
+                if (watched[i].fd >= 0)
+                    cellblock_cancel(cells[i], NULL); /* its end arrives on its descriptor, like any other */
     }
     return 0;
 }
@@ -94,7 +94,7 @@ int main(void)
 {
     cellblock_cell *cells[CELLS] = {NULL};
     int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    int failed = timer < 0 || timerfd_settime(timer, 0, &patience, NULL) < 0 || start_all(cells) < 0 ||
+    int failed = timer < 0 || start_all(cells) < 0 || timerfd_settime(timer, 0, &patience, NULL) < 0 ||
                  loop(cells, timer) < 0;
     for (int i = 0; i < CELLS; i++)
         cellblock_cell_free(cells[i]); /* ends what still runs */

@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define SCRATCH ".cellblock-scratch"
+
 enum { CLONE_TREE = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH };
 
 struct assembly {
@@ -225,7 +227,7 @@ static int make_scratch(uint64_t size)
     static const struct {
         const char *name;
         mode_t mode;
-    } parts[] = {{"tmp", 01777}, {"shm", 01777}, {"home", 0700}, {"work", 0755}, {"void", 0}};
+    } parts[] = {{"tmp", 01777}, {"shm", 01777}, {"home", 0700}, {"work", 0755}, {"void", 0}, {"old", 0700}};
     char buffer[24];
     const char *const options[][2] = {
         {"size", format_size(size, buffer)}, {"nr_inodes", "1000000"}, {"mode", "0700"}, {NULL, NULL}};
@@ -237,6 +239,15 @@ static int make_scratch(uint64_t size)
     if (null >= 0)
         close(null);
     return scratch < 0 || null >= 0 ? scratch : keep_errno_close(scratch);
+}
+
+/* Older kernels copy only from trees that are attached: in the new root, until the pivot. */
+static int attach_scratch(int root, int scratch)
+{
+    return mkdirat(root, SCRATCH, 0700) < 0 ||
+                   cb_sys_move_mount(scratch, "", root, SCRATCH, MOVE_MOUNT_F_EMPTY_PATH) < 0
+               ? -1
+               : 0;
 }
 
 /* Attached over the old root, unseen: older kernels move mounts only onto trees that are attached. */
@@ -270,10 +281,13 @@ static int seal_root(int root)
     return cb_sys_mount_setattr(root, "", AT_EMPTY_PATH, &attr);
 }
 
+/* The old root goes below the scratch file system for a moment: one call lets go of both. */
 static int pivot(int root)
 {
-    return fchdir(root) < 0 || cb_sys_pivot_root(".", ".") < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0 ? -1
-                                                                                                                 : 0;
+    return fchdir(root) < 0 || cb_sys_pivot_root(".", SCRATCH "/old") < 0 || umount2(SCRATCH, MNT_DETACH) < 0 ||
+                   unlinkat(root, SCRATCH, AT_REMOVEDIR) < 0 || chdir("/") < 0
+               ? -1
+               : 0;
 }
 
 /* The supervisor's guard looks at paths as the cell sees them. */
@@ -311,7 +325,8 @@ int cb_cell_mounts(struct cb_cell_state *state)
 #endif
     mode_t mask_before = umask(0);
     struct assembly assembly = {.state = state, .root = make_root(), .scratch = -1};
-    if (assembly.root < 0 || (assembly.scratch = make_scratch(plan->scratch_size)) < 0)
+    if (assembly.root < 0 || (assembly.scratch = make_scratch(plan->scratch_size)) < 0 ||
+        attach_scratch(assembly.root, assembly.scratch) < 0)
         return cb_cell_fail(state, CB_STAGE_ROOT, 0);
     for (size_t i = 0; i < plan->step_count; i++)
         if (take_step(&assembly, &plan->steps[i]) < 0)
@@ -323,7 +338,7 @@ int cb_cell_mounts(struct cb_cell_state *state)
         return cb_cell_fail(state, CB_STAGE_LANDLOCK, 0);
     /* assembly.scratch stays open until init closes everything: the last close takes the detached mount apart, and waits
      * for that, which can as well happen while the program runs. */
-    if (seal_root(assembly.root) < 0 || pivot(assembly.root) < 0 || send_root(state, assembly.root) < 0)
+    if (pivot(assembly.root) < 0 || seal_root(assembly.root) < 0 || send_root(state, assembly.root) < 0)
         return cb_cell_fail(state, CB_STAGE_PIVOT, 0);
     close(assembly.root);
     return 0;

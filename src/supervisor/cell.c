@@ -452,6 +452,8 @@ int cellblock_cancel(cellblock_cell *cell, cellblock_error **error)
 {
     if (cell->remote)
         return cb_remote_signal(cell, -1, error);
+    if (!cell->status_known)
+        on_wire(cell); /* it may have ended by itself, and the word of it not been read yet */
     if (cell->reason == CB_END_NONE && !cell->status_known)
         cell->reason = CB_END_CANCELLED;
     kill_all(cell);
