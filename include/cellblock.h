@@ -160,8 +160,8 @@ CELLBLOCK_PUBLIC void cellblock_cell_free(cellblock_cell *cell);
 CELLBLOCK_PUBLIC int cellblock_run(const cellblock_policy *policy, const struct cellblock_options *options,
                                    cellblock_result **result, cellblock_error **error);
 
-/* What the helper program runs: serves the one caller at the other end of the descriptor, and returns the exit status of
- * the helper. The `cellblock` program does this; an embedder that ships its own helper may too. */
+/* What the helper program runs: serves the one caller at the other end of the descriptor, and returns the exit status
+ * of the helper. The `cellblock` program does this; an embedder that ships its own helper may too. */
 CELLBLOCK_PUBLIC int cellblock_helper_serve(int fd);
 
 /* ---- Results ------------------------------------------------------------------------------------------------- */

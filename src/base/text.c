@@ -125,8 +125,8 @@ static size_t utf8_sequence(const unsigned char *bytes, size_t left)
     for (size_t i = 1; i < length; i++)
         if ((bytes[i] & 0xc0) != 0x80)
             return 0;
-    if ((first == 0xe0 && bytes[1] < 0xa0) || (first == 0xed && bytes[1] > 0x9f) || (first == 0xf0 && bytes[1] < 0x90) ||
-        (first == 0xf4 && bytes[1] > 0x8f))
+    if ((first == 0xe0 && bytes[1] < 0xa0) || (first == 0xed && bytes[1] > 0x9f) ||
+        (first == 0xf0 && bytes[1] < 0x90) || (first == 0xf4 && bytes[1] > 0x8f))
         return 0;
     return length;
 }

@@ -1,5 +1,5 @@
-/* The inside of a cell: code that runs in the new processes. It gets a finished plan in memory prepared before the clone,
- * allocates nothing, and calls only what is safe after a fork of a threaded process. */
+/* The inside of a cell: code that runs in the new processes. It gets a finished plan in memory prepared before the
+ * clone, allocates nothing, and calls only what is safe after a fork of a threaded process. */
 #pragma once
 
 #include "plan/plan.h"

@@ -1,5 +1,5 @@
-/* Ids. An ordinary caller maps its own id onto itself, which needs nobody's help. For root the supervisor maps an id that
- * nobody uses and that has no rights on the host; here we only become it. */
+/* Ids. An ordinary caller maps its own id onto itself, which needs nobody's help. For root the supervisor maps an id
+ * that nobody uses and that has no rights on the host; here we only become it. */
 #include "cell/cell.h"
 
 #include "base/missing.h"
@@ -58,7 +58,8 @@ static int wait_for_mapping(const struct cb_cell_state *state)
     }
     /* Raw calls: the C library's wrappers try to do the same in threads that are not here. */
     return syscall(SYS_setgroups, 0, NULL) < 0 ||
-                   syscall(SYS_setresgid, state->plan->inside_gid, state->plan->inside_gid, state->plan->inside_gid) < 0 ||
+                   syscall(SYS_setresgid, state->plan->inside_gid, state->plan->inside_gid, state->plan->inside_gid) <
+                       0 ||
                    syscall(SYS_setresuid, state->plan->inside_uid, state->plan->inside_uid, state->plan->inside_uid) < 0
                ? -1
                : 0;

@@ -14,7 +14,8 @@ int cb_cell_landlock_begin(struct cb_cell_state *state)
     const struct cb_plan *plan = state->plan;
     if (plan->landlock_handled == 0 || !cb_layer_on(plan, CB_OFF_LANDLOCK))
         return 0;
-    struct cb_landlock_ruleset_attr attr = {.handled_access_fs = plan->landlock_handled, .scoped = plan->landlock_scoped};
+    struct cb_landlock_ruleset_attr attr = {.handled_access_fs = plan->landlock_handled,
+                                            .scoped = plan->landlock_scoped};
     /* Older kernels know a shorter structure, and refuse a longer one unless the rest is zero: it is. */
     state->ruleset = cb_sys_landlock_create_ruleset(&attr, sizeof attr, 0);
     return state->ruleset < 0 ? cb_cell_fail(state, CB_STAGE_LANDLOCK, 0) : 0;

@@ -1,5 +1,5 @@
-/* Per-process limits, soft and hard alike, set inside the user namespace: RLIMIT_NPROC then counts this cell's processes
- * only. A limit that is already lower stays. */
+/* Per-process limits, soft and hard alike, set inside the user namespace: RLIMIT_NPROC then counts this cell's
+ * processes only. A limit that is already lower stays. */
 #include "cell/cell.h"
 
 #include <sys/resource.h>

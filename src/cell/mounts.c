@@ -336,8 +336,8 @@ int cb_cell_mounts(struct cb_cell_state *state)
         return -1;
     if (cb_cell_landlock_add(state, assembly.root, LANDLOCK_ACCESS_FS_READ_DIR) < 0)
         return cb_cell_fail(state, CB_STAGE_LANDLOCK, 0);
-    /* assembly.scratch stays open until init closes everything: the last close takes the detached mount apart, and waits
-     * for that, which can as well happen while the program runs. */
+    /* assembly.scratch stays open until init closes everything: the last close takes the detached mount apart, and
+     * waits for that, which can as well happen while the program runs. */
     if (pivot(assembly.root) < 0 || seal_root(assembly.root) < 0 || send_root(state, assembly.root) < 0)
         return cb_cell_fail(state, CB_STAGE_PIVOT, 0);
     close(assembly.root);

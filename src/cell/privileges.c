@@ -1,5 +1,5 @@
-/* Letting go of every privilege, for good, in init before the program exists: no_new_privs, all capability sets, the bounding set, and the securebits that
- * would give capabilities to id 0 (a root caller's cell sees itself as 0). */
+/* Letting go of every privilege, for good, in init before the program exists: no_new_privs, all capability sets, the
+ * bounding set, and the securebits that would give capabilities to id 0 (a root caller's cell sees itself as 0). */
 #include "cell/cell.h"
 
 #include "base/missing.h"

@@ -1,5 +1,5 @@
-/* seccomp. Two filters: the guard's, small, which asks the supervisor about calls that make names; and the main one, the
- * last lock before exec. Where both have a say the kernel takes the stricter answer. */
+/* seccomp. Two filters: the guard's, small, which asks the supervisor about calls that make names; and the main one,
+ * the last lock before exec. Where both have a say the kernel takes the stricter answer. */
 #include "cell/cell.h"
 
 #include "base/missing.h"

@@ -1,5 +1,5 @@
-/* The wire between init and the supervisor: small fixed messages on a socket pair that keeps their borders, each with at
- * most one descriptor. The program never holds an end of it. */
+/* The wire between init and the supervisor: small fixed messages on a socket pair that keeps their borders, each with
+ * at most one descriptor. The program never holds an end of it. */
 #include "cell/cell.h"
 
 #include <errno.h>

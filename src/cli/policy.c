@@ -57,7 +57,8 @@ static int show(int argc, char **argv)
     if (optind < argc)
         return cb_usage_error("policy", "unexpected argument '%s'", argv[optind]);
     if (flags.policy && flags.profile)
-        return cb_usage_error("policy", "--policy and --profile exclude each other: a file names profiles in \"extends\"");
+        return cb_usage_error("policy",
+                              "--policy and --profile exclude each other: a file names profiles in \"extends\"");
     cellblock_policy *policy = NULL;
     cellblock_error *error = NULL;
     char *json = NULL;
@@ -75,7 +76,8 @@ static int check(int argc, char **argv)
         cellblock_policy *policy = NULL;
         cellblock_error *error = NULL;
         if (cellblock_policy_load_file(argv[i], &policy, &error) < 0) {
-            status = cellblock_error_code(error) == CELLBLOCK_ERROR_POLICY && status != CB_EXIT_FAILED ? 1 : CB_EXIT_FAILED;
+            status =
+                cellblock_error_code(error) == CELLBLOCK_ERROR_POLICY && status != CB_EXIT_FAILED ? 1 : CB_EXIT_FAILED;
             cb_report_error(error);
         } else {
             printf("%s: ok\n", argv[i]);

@@ -95,7 +95,8 @@ static int add_file(struct request *request, const char *path, const char *acces
                     : -1;
 }
 
-/* A grant for something that is not there is a slip; left to the policy, in a workspace it would become a protection. */
+/* A grant for something that is not there is a slip; left to the policy, in a workspace it would become a protection.
+ * */
 static int check_path(const char *option, const char *path)
 {
     struct stat found;
@@ -181,11 +182,11 @@ static int report_failure(const struct request *request, cellblock_error *error)
 {
     enum cellblock_error_code code = cellblock_error_code(error);
     const char *layer = cellblock_error_layer(error), *hint = cellblock_error_hint(error);
-    json_t *result = !request->json ? NULL
-                                    : json_pack("{s:s, s:n, s:n, s:{s:s, s:s?, s:s?}}", "end",
-                                                code == CELLBLOCK_ERROR_REFUSED ? "refused" : "setup-failed", "exit_code",
-                                                "signal", "error", "message", cellblock_error_message(error), "layer", layer,
-                                                "hint", hint);
+    json_t *result =
+        !request->json ? NULL
+                       : json_pack("{s:s, s:n, s:n, s:{s:s, s:s?, s:s?}}", "end",
+                                   code == CELLBLOCK_ERROR_REFUSED ? "refused" : "setup-failed", "exit_code", "signal",
+                                   "error", "message", cellblock_error_message(error), "layer", layer, "hint", hint);
     if (result) {
         json_dumpf(result, stdout, JSON_COMPACT);
         putchar('\n');
@@ -261,8 +262,10 @@ static int run(const struct request *request, char **argv)
     cellblock_cell *cell = NULL;
     cellblock_result *result = NULL;
     cellblock_error *error = NULL;
-    const struct cellblock_options how = {
-        .size = sizeof how, .argv = (const char *const *)argv, .collect = request->json, .helper = CELLBLOCK_HELPER_NEVER};
+    const struct cellblock_options how = {.size = sizeof how,
+                                          .argv = (const char *const *)argv,
+                                          .collect = request->json,
+                                          .helper = CELLBLOCK_HELPER_NEVER};
     cb_autofree char *json = NULL;
     cb_autofd int signals = request->plan ? -1 : hold_signals();
     struct terminal terminals[3];

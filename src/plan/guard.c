@@ -69,7 +69,8 @@ static int guard_above(struct cb_plan *plan, cellblock_error **error)
     struct cb_guard *guard = &plan->guard;
     for (size_t i = 0; i < plan->step_count; i++) {
         const struct cb_step *step = &plan->steps[i];
-        bool writable = step->kind == CB_STEP_SCRATCH || (step->kind == CB_STEP_BIND && step->access == CB_ACCESS_WRITE);
+        bool writable =
+            step->kind == CB_STEP_SCRATCH || (step->kind == CB_STEP_BIND && step->access == CB_ACCESS_WRITE);
         cb_autofree char *at = writable && step->directory ? cb_format("/%s", step->at) : NULL;
         for (size_t j = 0, count = guard->area_count; at && j < count; j++)
             if (cb_path_within(guard->areas[j], at) && add_path(&guard->areas, &guard->area_count, at, error) < 0)
@@ -164,7 +165,8 @@ static int make_filter(struct cb_plan *plan, cellblock_error **error)
         }
     }
     for (size_t i = 0; i < name_count; i++)
-        code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, names[i], (unsigned char)(name_count - i), 0);
+        code[n++] =
+            (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, names[i], (unsigned char)(name_count - i), 0);
     code[n++] = allow;
     code[n++] = notify;
     plan->guard_filter.length = n;

@@ -58,7 +58,8 @@ static uint64_t rights_for(const struct cb_plan *plan, const struct cb_step *ste
     case CB_STEP_MASK:
         break;
     }
-    return step->directory || step->kind == CB_STEP_PROC || step->kind == CB_STEP_DEVPTS ? rights : rights & file_rights;
+    return step->directory || step->kind == CB_STEP_PROC || step->kind == CB_STEP_DEVPTS ? rights
+                                                                                         : rights & file_rights;
 }
 
 int cb_plan_landlock(struct cb_plan *plan, cellblock_error **error)
@@ -67,7 +68,8 @@ int cb_plan_landlock(struct cb_plan *plan, cellblock_error **error)
     if (plan->landlock_abi == 0) {
         if (cb_decide_accept_weaker(plan->resolved->policy, "landlock") && plan->guard.absent_count == 0)
             return json_array_append_new(plan->weaker, json_string("landlock")) < 0 ? cb_fail_memory(error) : 0;
-        cb_fail(error, CELLBLOCK_ERROR_REFUSED, 0, "Landlock is not available on this kernel, and the policy asks for it");
+        cb_fail(error, CELLBLOCK_ERROR_REFUSED, 0,
+                "Landlock is not available on this kernel, and the policy asks for it");
         cb_error_layer(error, "landlock");
         cb_host_explain(CB_FEATURE_LANDLOCK, 0, error);
         return -1;

@@ -41,8 +41,8 @@ int cb_plan_limits(struct cb_plan *plan, cellblock_error **error)
         if (add(plan, table[i].resource, units + (table[i].resource == RLIMIT_NPROC), error) < 0)
             return -1;
     }
-    /* A core dump is a file that nobody asked for, written by the kernel; a caller's right to real-time scheduling would
-     * let the code starve the host. */
+    /* A core dump is a file that nobody asked for, written by the kernel; a caller's right to real-time scheduling
+     * would let the code starve the host. */
     if (add(plan, RLIMIT_CORE, 0, error) < 0 || add(plan, RLIMIT_RTPRIO, 0, error) < 0)
         return -1;
     plan->wall_time_ms = cb_decide_limit(policy, CB_LIMIT_WALL_TIME).value;

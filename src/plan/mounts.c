@@ -242,7 +242,8 @@ static int add_furniture(struct cb_plan *plan, cellblock_error **error)
     if (!add_step(plan, CB_STEP_DIRECTORY, "/dev/pts", error) || !add_step(plan, CB_STEP_DEVPTS, "/dev/pts", error) ||
         add_scratch(plan, "/dev/shm", "shm", error) < 0)
         return -1;
-    return add_link(plan, "/dev/ptmx", "pts/ptmx", error) < 0 || add_link(plan, "/dev/fd", "/proc/self/fd", error) < 0 ||
+    return add_link(plan, "/dev/ptmx", "pts/ptmx", error) < 0 ||
+                   add_link(plan, "/dev/fd", "/proc/self/fd", error) < 0 ||
                    add_link(plan, "/dev/stdin", "/proc/self/fd/0", error) < 0 ||
                    add_link(plan, "/dev/stdout", "/proc/self/fd/1", error) < 0 ||
                    add_link(plan, "/dev/stderr", "/proc/self/fd/2", error) < 0

@@ -1,6 +1,6 @@
-/* The plan: policy × host, with every mount, rule, filter and limit decided before any process exists. It knows nothing
- * of processes; the cell knows nothing of policies. After the clone the cell only reads what stands here: it allocates
- * nothing. */
+/* The plan: policy × host, with every mount, rule, filter and limit decided before any process exists. It knows
+ * nothing of processes; the cell knows nothing of policies. After the clone the cell only reads what stands here: it
+ * allocates nothing. */
 #pragma once
 
 #include "plan/filter.h"
@@ -27,7 +27,7 @@ enum cb_step_kind {
 struct cb_step {
     enum cb_step_kind kind;
     char *at;             /* path in the cell, without the leading slash */
-    char *source;         /* BIND: path on the host; SYMLINK: target; SCRATCH, VEIL: its name in the scratch file system */
+    char *source; /* BIND: path on the host; SYMLINK: target; SCRATCH, VEIL: its name in the scratch file system */
     bool directory;
     enum cb_access access;
     bool device;          /* a device node: no nodev */
@@ -77,7 +77,7 @@ struct cb_plan {
     size_t rlimit_count;
     uint64_t wall_time_ms;      /* CB_UNLIMITED for none */
     uint64_t output;            /* bytes per stream */
-    bool output_given;          /* by a caller's own document, so that it also holds for output that is passed through */
+    bool output_given; /* by a caller's own document, so that it also holds for output that is passed through */
 
     char **argv;
     char **envp;

@@ -25,9 +25,10 @@ static const char *profile_word(const struct cb_plan *plan)
 static json_t *requested(const struct cb_plan *plan)
 {
     const cellblock_policy *policy = plan->resolved->policy;
-    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "isolation", cb_isolation_word(cb_decide_isolation(policy)), "workspace",
-                     plan->resolved->workspace, "workspace_mode", plan->resolved->scratch ? "scratch" : "direct",
-                     "syscalls", profile_word(plan), "limits", limits(plan));
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "isolation", cb_isolation_word(cb_decide_isolation(policy)),
+                     "workspace", plan->resolved->workspace, "workspace_mode",
+                     plan->resolved->scratch ? "scratch" : "direct", "syscalls", profile_word(plan), "limits",
+                     limits(plan));
 }
 
 static json_t *enforced(const struct cb_plan *plan)
@@ -56,9 +57,11 @@ json_t *cb_plan_report(const struct cb_plan *plan)
 }
 
 static const char *const step_words[] = {
-    [CB_STEP_DIRECTORY] = "directory", [CB_STEP_FILE] = "file",       [CB_STEP_SYMLINK] = "link",
-    [CB_STEP_BIND] = "host",           [CB_STEP_REBIND] = "pinned",   [CB_STEP_SCRATCH] = "scratch",
-    [CB_STEP_VEIL] = "veiled",         [CB_STEP_MASK] = "masked",         [CB_STEP_PROC] = "own /proc",  [CB_STEP_DEVPTS] = "own terminals",
+    [CB_STEP_DIRECTORY] = "directory", [CB_STEP_FILE] = "file",
+    [CB_STEP_SYMLINK] = "link",        [CB_STEP_BIND] = "host",
+    [CB_STEP_REBIND] = "pinned",       [CB_STEP_SCRATCH] = "scratch",
+    [CB_STEP_VEIL] = "veiled",         [CB_STEP_MASK] = "masked",
+    [CB_STEP_PROC] = "own /proc",      [CB_STEP_DEVPTS] = "own terminals",
 };
 
 static json_t *root_of(const struct cb_plan *plan)

@@ -55,8 +55,8 @@ static bool is_too_wide(const struct cb_program_finder *finder, const char *pref
 static bool is_interpreter(const char *prefix)
 {
     return has_python_library(prefix) || has(prefix, "include/node/node.h") ||
-           has(prefix, "lib/node_modules/npm/package.json") || has(prefix, "lib/jvm.cfg") || has(prefix, "lib/rustlib") ||
-           has(prefix, "pkg/tool");
+           has(prefix, "lib/node_modules/npm/package.json") || has(prefix, "lib/jvm.cfg") ||
+           has(prefix, "lib/rustlib") || has(prefix, "pkg/tool");
 }
 
 static bool is_manager(const char *prefix)
@@ -65,7 +65,8 @@ static bool is_manager(const char *prefix)
            (has(prefix, "tools/image") && has(prefix, "bin/volta"));
 }
 
-/* Only what belongs to an installation is opened, by name: its prefix may hold more (~/.local, a project's directory). */
+/* Only what belongs to an installation is opened, by name: its prefix may hold more (~/.local, a project's
+ * directory). */
 static int grant_parts(const struct cb_program_finder *finder, const char *prefix, const char *const *parts,
                        const char *program, cellblock_error **error)
 {
@@ -142,8 +143,9 @@ static int grant_installation(const struct cb_program_finder *finder, const char
     if (has(walk.path, "pyvenv.cfg") && strcmp(walk.path, "/") != 0 &&
         !(finder->context->home && cb_path_within(finder->context->home, walk.path))) {
         *found = true;
-        return grant_parts(finder, walk.path, venv_parts, program, error) < 0 ? -1
-                                                                              : grant_venv_home(finder, walk.path, error);
+        return grant_parts(finder, walk.path, venv_parts, program, error) < 0
+                   ? -1
+                   : grant_venv_home(finder, walk.path, error);
     }
     if (is_too_wide(finder, walk.path))
         return 0;
@@ -159,7 +161,8 @@ static int grant_installation(const struct cb_program_finder *finder, const char
                : grant_parts(finder, walk.path, manager_parts, program, error);
 }
 
-/* Does it begin as a program does? Nothing else is opened as a single file: a key, say, that a planted link leads to. */
+/* Does it begin as a program does? Nothing else is opened as a single file: a key, say, that a planted link leads to.
+ * */
 static bool is_program(int fd)
 {
     char magic[64], start[4];

@@ -198,7 +198,8 @@ static int resolve_workspace(struct resolver *resolver, cellblock_error **error)
 
 static int open_in_workspace(const struct resolver *resolver, const char *relative, uint64_t resolve)
 {
-    struct cb_open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | resolve};
+    struct cb_open_how how = {.flags = O_PATH | O_CLOEXEC,
+                              .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | resolve};
     return cb_sys_openat2(resolver->workspace_fd, relative, &how);
 }
 
@@ -224,8 +225,8 @@ static int protect_file_on_the_way(struct resolver *resolver, const char *relati
     return 0;
 }
 
-/* `.git/hooks` where `.git` is a link to somewhere else in the workspace: that place is protected too, whether it exists
- * yet or not. */
+/* `.git/hooks` where `.git` is a link to somewhere else in the workspace: that place is protected too, whether it
+ * exists yet or not. */
 static int protect_behind_link(struct resolver *resolver, const char *path, const struct cb_file_rule *rule,
                                cellblock_error **error)
 {
@@ -299,8 +300,10 @@ static int resolve_in_workspace(struct resolver *resolver, struct cb_file_rule *
     int failed = fd < 0 ? errno : 0;
     if (failed == ELOOP || failed == EXDEV) {
         if (rule->access == CB_ACCESS_WRITE) {
-            cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "%s leads through a symbolic link inside the workspace, which code "
-                    "in the cell could have planted", rule->path);
+            cb_fail(error, CELLBLOCK_ERROR_POLICY, 0,
+                    "%s leads through a symbolic link inside the workspace, which code "
+                    "in the cell could have planted",
+                    rule->path);
             return cb_error_hint(error, "name the place that the link leads to");
         }
         if (protect_behind_link(resolver, path, rule, error) < 0)
@@ -309,8 +312,10 @@ static int resolve_in_workspace(struct resolver *resolver, struct cb_file_rule *
         return protect_file_on_the_way(resolver, relative, error);
     } else if (failed && failed != ENOENT) {
         bool denied = failed == ENOSYS || failed == EPERM; /* the call itself, by an old kernel or an outer filter */
-        cb_fail(error, denied ? CELLBLOCK_ERROR_REFUSED : CELLBLOCK_ERROR_SYSTEM, failed, "looking at %s in the workspace "
-                "(openat2)", rule->path);
+        cb_fail(error, denied ? CELLBLOCK_ERROR_REFUSED : CELLBLOCK_ERROR_SYSTEM, failed,
+                "looking at %s in the workspace "
+                "(openat2)",
+                rule->path);
         return denied ? cb_error_layer(error, "openat2") : -1;
     }
     if (failed && scratch)
@@ -350,16 +355,18 @@ static int resolve_rule(struct resolver *resolver, struct cb_file_rule *rule, ce
         return -1;
     for (size_t i = 0; i < walk.link_count; i++) {
         if (cb_path_within(walk.links[i].path, resolver->out->workspace)) {
-            cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "%s leads through the symbolic link %s inside the workspace, which "
-                    "code in the cell could have planted", path, walk.links[i].path);
+            cb_fail(error, CELLBLOCK_ERROR_POLICY, 0,
+                    "%s leads through the symbolic link %s inside the workspace, which "
+                    "code in the cell could have planted",
+                    path, walk.links[i].path);
             return cb_error_hint(error, "name the place that the link leads to: %s", walk.path);
         }
         if (walk.fd >= 0 && rule->access != CB_ACCESS_NONE && add_link(resolver, &walk.links[i], error) < 0)
             return -1;
     }
     if (walk.fd < 0 && dots)
-        return cb_fail(error, CELLBLOCK_ERROR_POLICY, missing, "%s:%d: %s: spell it without \"..\"", rule->origin.document,
-                       rule->origin.line, path);
+        return cb_fail(error, CELLBLOCK_ERROR_POLICY, missing, "%s:%d: %s: spell it without \"..\"",
+                       rule->origin.document, rule->origin.line, path);
     if (walk.fd < 0)
         return rule_missing(rule, path, missing, error);
     if (strcmp(walk.path, "/") == 0)
@@ -490,8 +497,8 @@ static int check_other_names(const cellblock_policy *policy, const struct cb_pla
         return cb_fail_errno(error, "looking at %s", place->path);
     if (found.st_nlink < 2)
         return 0;
-    cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "%s has a second name (a hard link), through which the code could get at it",
-            place->path);
+    cb_fail(error, CELLBLOCK_ERROR_POLICY, 0,
+            "%s has a second name (a hard link), through which the code could get at it", place->path);
     return cb_error_hint(error, "make it a file of its own: cp -p '%s' '%s.new' && mv '%s.new' '%s'", place->path,
                          place->path, place->path, place->path);
 }
@@ -536,8 +543,8 @@ static bool was_seen(const struct resolver *resolver, const char *path)
            bsearch(&key, resolver->seen, resolver->seen_count, sizeof *resolver->seen, by_path);
 }
 
-/* Hiding what is not there keeps it from being made, inside something writable. Elsewhere it is a slip: a typo here would
- * leave the thing that was meant in plain sight. */
+/* Hiding what is not there keeps it from being made, inside something writable. Elsewhere it is a slip: a typo here
+ * would leave the thing that was meant in plain sight. */
 static int check_hidden(const cellblock_policy *policy, const struct cb_file_rule *rule, cellblock_error **error)
 {
     if (rule->access != CB_ACCESS_NONE || rule->optional || cb_has_prefix(rule->origin.document, "profile ") ||
@@ -574,8 +581,10 @@ static int check_links(const struct resolver *resolver, cellblock_error **error)
     const struct cb_resolved *out = resolver->out;
     for (size_t i = 0; i < out->link_count; i++)
         if (cb_decide_file(out->policy, out->links[i].path).access == CB_ACCESS_WRITE) {
-            cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "a rule leads through the symbolic link %s in a writable directory, "
-                    "which code in the cell could have planted", out->links[i].path);
+            cb_fail(error, CELLBLOCK_ERROR_POLICY, 0,
+                    "a rule leads through the symbolic link %s in a writable directory, "
+                    "which code in the cell could have planted",
+                    out->links[i].path);
             return cb_error_hint(error, "name the place that the link leads to");
         }
     return 0;

@@ -305,11 +305,15 @@ static const struct cb_syscall table[] = {
     ALLOW("setresgid"), ALLOW("setfsuid"), ALLOW("setfsgid"), ALLOW("setgroups"), ALLOW("capget"), ALLOW("capset"),
 
     /* Scheduling, limits, usage: what would need a privilege is refused by the kernel */
-    ALLOW("sched_yield"), CHECK("sched_setparam", not_init_checks), ALLOW("sched_getparam"), CHECK("sched_setscheduler", not_init_checks),
+    ALLOW("sched_yield"), CHECK("sched_setparam", not_init_checks), ALLOW("sched_getparam"),
+    CHECK("sched_setscheduler", not_init_checks),
     ALLOW("sched_getscheduler"), ALLOW("sched_get_priority_max"), ALLOW("sched_get_priority_min"),
-    ALLOW("sched_rr_get_interval"), CHECK("sched_setaffinity", not_init_checks), ALLOW("sched_getaffinity"), CHECK("sched_setattr", not_init_checks),
-    ALLOW("sched_getattr"), ALLOW("getpriority"), CHECK("setpriority", setpriority_checks), ALLOW("ioprio_get"), CHECK("ioprio_set", ioprio_checks),
-    ALLOW("getrlimit"), ALLOW("setrlimit"), CHECK("prlimit64", not_init_checks), ALLOW("getrusage"), ALLOW("times"), ALLOW("sysinfo"),
+    ALLOW("sched_rr_get_interval"), CHECK("sched_setaffinity", not_init_checks), ALLOW("sched_getaffinity"),
+    CHECK("sched_setattr", not_init_checks),
+    ALLOW("sched_getattr"), ALLOW("getpriority"), CHECK("setpriority", setpriority_checks), ALLOW("ioprio_get"),
+    CHECK("ioprio_set", ioprio_checks),
+    ALLOW("getrlimit"), ALLOW("setrlimit"), CHECK("prlimit64", not_init_checks), ALLOW("getrusage"), ALLOW("times"),
+    ALLOW("sysinfo"),
     ALLOW("uname"), ALLOW("getrandom"),
 
     /* Signals */

@@ -28,7 +28,8 @@ bool cb_is_system_path(const char *path)
 
 static int refuse(const char *path, const char *what, cellblock_error **error)
 {
-    cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "workspace %s is %s: code in the cell could change all of it", path, what);
+    cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "workspace %s is %s: code in the cell could change all of it", path,
+            what);
     return cb_error_hint(error, "go to a project directory, or name the place on purpose: --workspace %s", path);
 }
 

@@ -192,8 +192,8 @@ static void give_pipe(const struct cb_plan *plan, int fd, const struct stat *fou
         return; /* it stays readable as it is */
 }
 
-/* A protected or hidden file inside something writable: by its descriptor it could be opened again for writing, past the
- * mounts, and Landlock has rights on the directory around it. Only its bytes go in then. */
+/* A protected or hidden file inside something writable: by its descriptor it could be opened again for writing, past
+ * the mounts, and Landlock has rights on the directory around it. Only its bytes go in then. */
 static bool opens_wider(const struct cb_plan *plan, int fd, const struct stat *found)
 {
     char link[64], path[PATH_MAX];
@@ -232,8 +232,8 @@ static int prepare_input(struct cellblock_cell *cell, struct streams *streams, c
     return cb_pump_open(pump, cell->epoll) < 0 ? cb_fail_errno(error, "watching stdin") : 0;
 }
 
-static int prepare_streams(struct cellblock_cell *cell, const struct cellblock_options *options, struct streams *streams,
-                           cellblock_error **error)
+static int prepare_streams(struct cellblock_cell *cell, const struct cellblock_options *options,
+                           struct streams *streams, cellblock_error **error)
 {
     bool own = options->stdio[0] == 0 && options->stdio[1] == 0 && options->stdio[2] == 0;
     for (int i = 0; i < 3; i++) {
@@ -329,7 +329,8 @@ int cellblock_start(const cellblock_policy *policy, const struct cellblock_optio
     if (!made)
         return cb_fail_memory(error);
     int wanted = cb_remote_wanted(&full, error);
-    if (wanted < 0 || (wanted ? cb_remote_start(made, policy, &full, error) : start_here(made, policy, &full, error)) < 0)
+    if (wanted < 0 ||
+        (wanted ? cb_remote_start(made, policy, &full, error) : start_here(made, policy, &full, error)) < 0)
         return -1;
     *cell = cb_steal(made);
     return 0;

@@ -44,8 +44,10 @@ static int explain_step(const struct cb_plan *plan, const struct cb_message *fai
         return -1;
     }
     if (failure->errnum == ESTALE)
-        return cb_fail(error, CELLBLOCK_ERROR_SETUP, 0, "/%s was replaced by something else while the cell was being set "
-                       "up", step->at);
+        return cb_fail(error, CELLBLOCK_ERROR_SETUP, 0,
+                       "/%s was replaced by something else while the cell was being set "
+                       "up",
+                       step->at);
     cb_fail(error, CELLBLOCK_ERROR_SETUP, failure->errnum, "putting /%s into the cell (%s)", step->at,
             step->kind == CB_STEP_SCRATCH ? "scratch" : cb_access_word(step->access));
     return cb_error_layer(error, "mounts");
@@ -73,7 +75,8 @@ static int hint_for_path(const struct cb_plan *plan, int errnum, cellblock_error
     if (!path)
         return -1;
     if (errnum == EACCES)
-        return cb_error_hint(error, "is it executable (chmod +x)? If it is a script: name its interpreter, as in `sh %s`",
+        return cb_error_hint(error,
+                             "is it executable (chmod +x)? If it is a script: name its interpreter, as in `sh %s`",
                              plan->argv[0]);
     if (errnum == ENOEXEC)
         return cb_error_hint(error, "it is neither a program for this machine nor a script that begins with \"#!\"");

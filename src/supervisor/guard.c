@@ -206,9 +206,9 @@ static mode_t umask_of(const struct call *call)
     return line ? (mode_t)strtoul(line + 7, NULL, 8) : 077;
 }
 
-/* As root, everything is looked at and done with the cell's file system ids; leaving id 0 takes root's file capabilities
- * away, coming back restores them. The raw calls change this thread only. They also clear two settings of the process
- * that are not ours to lose. */
+/* As root, everything is looked at and done with the cell's file system ids; leaving id 0 takes root's file
+ * capabilities away, coming back restores them. The raw calls change this thread only. They also clear two settings
+ * of the process that are not ours to lose. */
 static int decide(const struct call *call);
 
 static int decide_as_cell(const struct call *call)

@@ -1,5 +1,5 @@
-/* The helper process: the supervisor of one cell on behalf of a large caller (see remote.c). Sits on the public API, like
- * any embedder. */
+/* The helper process: the supervisor of one cell on behalf of a large caller (see remote.c). Sits on the public API,
+ * like any embedder. */
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/frame.h"

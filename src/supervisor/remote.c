@@ -1,9 +1,9 @@
 /* See remote.h. The caller's side; helper.c is the other.
  *
- * The helper is started with CLONE_VM | CLONE_VFORK: no page table of the caller is copied, however large it is. It gets
- * one socket. The caller sends one request with the standard streams; the helper answers "started" or an error, later
- * the result. Signals go the other way as single numbers. If the caller goes away, the helper sees the socket close and
- * ends the cell; if the helper dies, init in the cell sees its wire close. */
+ * The helper is started with CLONE_VM | CLONE_VFORK: no page table of the caller is copied, however large it is. It
+ * gets one socket. The caller sends one request with the standard streams; the helper answers "started" or an error,
+ * later the result. Signals go the other way as single numbers. If the caller goes away, the helper sees the socket
+ * close and ends the cell; if the helper dies, init in the cell sees its wire close. */
 #include "supervisor/remote.h"
 
 #include "base/cleanup.h"
@@ -152,8 +152,8 @@ static int take_error(struct cb_frame_reader *reader, cellblock_error **error)
     return hint ? cb_error_hint(error, "%s", hint) : -1;
 }
 
-int cb_remote_start(struct cellblock_cell *cell, const cellblock_policy *policy, const struct cellblock_options *options,
-                    cellblock_error **error)
+int cb_remote_start(struct cellblock_cell *cell, const cellblock_policy *policy,
+                    const struct cellblock_options *options, cellblock_error **error)
 {
     struct cb_remote *remote = cell->remote = calloc(1, sizeof *remote);
     if (!remote)
@@ -219,5 +219,6 @@ int cb_remote_result(struct cellblock_cell *cell, cellblock_result **result, cel
     if (!remote->over)
         return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "cellblock_finish: the run has not ended");
     struct cb_frame_reader reader = {.at = remote->reply.data, .left = remote->reply.length};
-    return cb_read_number(&reader) == CB_REPLY_RESULT ? cb_result_unpack(&reader, result, error) : take_error(&reader, error);
+    return cb_read_number(&reader) == CB_REPLY_RESULT ? cb_result_unpack(&reader, result, error)
+                                                      : take_error(&reader, error);
 }

@@ -1,5 +1,5 @@
-/* A run whose supervisor is a helper process: forking a large caller is slow, so the caller starts the small `cellblock`
- * program instead (without copying itself) and speaks to it over a socket pair. */
+/* A run whose supervisor is a helper process: forking a large caller is slow, so the caller starts the small
+ * `cellblock` program instead (without copying itself) and speaks to it over a socket pair. */
 #pragma once
 
 #include "supervisor/supervisor.h"
@@ -11,8 +11,8 @@ enum cb_reply { CB_REPLY_STARTED = 1, CB_REPLY_ERROR, CB_REPLY_RESULT };
 
 /* 1: this run goes through the helper; 0: it does not; -1: it must and can't. */
 int cb_remote_wanted(struct cellblock_options *options, cellblock_error **error);
-int cb_remote_start(struct cellblock_cell *cell, const cellblock_policy *policy, const struct cellblock_options *options,
-                    cellblock_error **error);
+int cb_remote_start(struct cellblock_cell *cell, const cellblock_policy *policy,
+                    const struct cellblock_options *options, cellblock_error **error);
 int cb_remote_dispatch(struct cellblock_cell *cell, cellblock_error **error);
 /* signal -1: cancel. */
 int cb_remote_signal(struct cellblock_cell *cell, int signal, cellblock_error **error);

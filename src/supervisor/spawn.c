@@ -4,7 +4,8 @@
  *   2. clone3 into new namespaces, with all signals blocked, so that no handler of the caller's runs in the child
  *   3. (root only) map an unprivileged id, give the caller's own trees that mapping, say "go"
  *   4. listen on the wire until the program runs, or a step has failed
- * The child is not announced by SIGCHLD and is not seen by the caller's own wait calls: it is waited for by descriptor. */
+ * The child is not announced by SIGCHLD and is not seen by the caller's own wait calls: it is waited for by
+ * descriptor. */
 #include "supervisor/supervisor.h"
 
 #include "base/cleanup.h"
@@ -61,7 +62,8 @@ static int write_map(pid_t pid, const char *file, unsigned inside, unsigned outs
     return 0;
 }
 
-/* The caller's own directories appear in the cell as owned by the cell, and what it makes there ends up as the caller's. */
+/* The caller's own directories appear in the cell as owned by the cell, and what it makes there ends up as the
+ * caller's. */
 static int map_trees(struct cb_plan *plan, pid_t pid, cellblock_error **error)
 {
     char path[64];
@@ -82,7 +84,8 @@ static int map_trees(struct cb_plan *plan, pid_t pid, cellblock_error **error)
                 return cb_fail_memory(error);
             continue;
         }
-        cb_fail(error, CELLBLOCK_ERROR_REFUSED, failed, "showing /%s to the cell as its own (idmapped mount)", step->at);
+        cb_fail(error, CELLBLOCK_ERROR_REFUSED, failed, "showing /%s to the cell as its own (idmapped mount)",
+                step->at);
         cb_error_layer(error, "idmap");
         return cb_error_hint(error, "the file system there may not support it: use a directory on another one, run "
                              "cellblock as an ordinary user, or accept the weakening: \"accept_weaker\": [\"idmap\"]");

@@ -1,7 +1,7 @@
 /* Sweeping: files whose mere presence makes a program of the host run something, and that nothing honest makes
- * (.git/commondir). Keeping them from being made would mean to watch the creation of every file; so they are removed when
- * every process of the cell is gone. By descriptor of a directory that was there before, and by name: a link is removed
- * itself, nothing is followed. */
+ * (.git/commondir). Keeping them from being made would mean to watch the creation of every file; so they are removed
+ * when every process of the cell is gone. By descriptor of a directory that was there before, and by name: a link is
+ * removed itself, nothing is followed. */
 #include "supervisor/supervisor.h"
 
 #include <errno.h>
