@@ -173,12 +173,12 @@ static int ignore_link(void *data, const struct cb_link *link, cellblock_error *
 }
 
 /* Finding a program makes `opens` readable (NULL: nothing outside the system and the workspace), and never the key.
- * Home and workspace are "home" and "home/work" of the place. */
+ * Home and workspace are "home" and "home/desk" of the place. */
 static void expect_grants(const struct place *place, const char *search_path, const char *program, const char *opens)
 {
-    struct granted granted = {.workspace = place_path(place, "home/work")};
+    struct granted granted = {.workspace = place_path(place, "home/desk")};
     const struct cb_context context = {
-        .directory = place_path(place, "home/work"), .home = place_path(place, "home"), .search_path = search_path};
+        .directory = place_path(place, "home/desk"), .home = place_path(place, "home"), .search_path = search_path};
     const struct cb_program_finder finder = {
         .context = &context, .readable = is_readable, .writable = is_writable,
         .holds_writable = holds_writable, .grant = note_grant, .link = ignore_link, .data = &granted};
@@ -200,7 +200,7 @@ static void expect_grants(const struct place *place, const char *search_path, co
 static void test_programs_by_name_and_path(void **state)
 {
     const struct place *place = *state;
-    place_directory(place, "home/work");
+    place_directory(place, "home/desk");
     place_file(place, "home/venv/pyvenv.cfg", "home = /usr/bin\n");
     place_file(place, "home/venv/bin/python", "binary");
     place_file(place, "home/bin/tool", "#!/bin/sh\n");
@@ -221,10 +221,10 @@ static void test_programs_through_scripts(void **state)
     place_file(place, "home/venv/bin/python", "binary");
     char line[1024];
     snprintf(line, sizeof line, "#!%s -s\n", place_path(place, "home/venv/bin/python"));
-    place_file(place, "home/work/script", line);
-    place_file(place, "home/work/by-env", "#!/usr/bin/env -S python -u\n");
-    place_file(place, "home/work/relative", "#!../.ssh/id\n");
-    place_file(place, "home/work/itself", "#!./itself\n");
+    place_file(place, "home/desk/script", line);
+    place_file(place, "home/desk/by-env", "#!/usr/bin/env -S python -u\n");
+    place_file(place, "home/desk/relative", "#!../.ssh/id\n");
+    place_file(place, "home/desk/itself", "#!./itself\n");
     place_file(place, "home/.ssh/id", "key");
     const char *python = place_path(place, "home/venv/bin/python"), *bin = place_path(place, "home/venv/bin");
     expect_grants(place, NULL, "./script", python);
@@ -237,14 +237,14 @@ static void test_planted_programs_open_nothing(void **state)
 {
     const struct place *place = *state;
     place_file(place, "home/.ssh/id", "key");
-    place_link(place, "home/work/bin/python", place_path(place, "home/.ssh/id"));
+    place_link(place, "home/desk/bin/python", place_path(place, "home/.ssh/id"));
     char line[1024];
     snprintf(line, sizeof line, "#!%s\n", place_path(place, "home/.ssh/id"));
-    place_file(place, "home/work/script", line);
+    place_file(place, "home/desk/script", line);
     snprintf(line, sizeof line, "home = %s\n", place_path(place, "home/.ssh"));
-    place_file(place, "home/work/venv/pyvenv.cfg", line);
-    place_file(place, "home/work/venv/bin/python", "binary");
-    expect_grants(place, place_path(place, "home/work/bin"), "python", NULL);
+    place_file(place, "home/desk/venv/pyvenv.cfg", line);
+    place_file(place, "home/desk/venv/bin/python", "binary");
+    expect_grants(place, place_path(place, "home/desk/bin"), "python", NULL);
     expect_grants(place, NULL, "bin/python", NULL);
     expect_grants(place, NULL, "./script", NULL);
     expect_grants(place, NULL, "venv/bin/python", NULL);
@@ -265,13 +265,13 @@ static void test_only_parts_of_an_installation(void **state)
     place_file(place, "home/.local/share/keyrings/k", "key");
     place_file(place, "home/.local/bin/python3", "binary");
     place_file(place, "home/.ssh/id", "key");
-    place_directory(place, "home/work");
+    place_directory(place, "home/desk");
     char line[1024];
     snprintf(line, sizeof line, "#!%s\n", place_path(place, "home/.ssh/id"));
-    place_file(place, "home/work/script", line);
+    place_file(place, "home/desk/script", line);
     expect_grants(place, NULL, "./script", NULL);
     expect_grants(place, place_path(place, "home/.local/bin"), "python3", place_path(place, "home/.local/lib/x"));
-    struct granted granted = {.workspace = place_path(place, "home/work")};
+    struct granted granted = {.workspace = place_path(place, "home/desk")};
     const struct cb_context context = {.directory = granted.workspace, .home = place_path(place, "home"),
                                        .search_path = place_path(place, "home/.local/bin")};
     const struct cb_program_finder finder = {
@@ -285,7 +285,7 @@ static void test_only_parts_of_an_installation(void **state)
 static void test_a_home_is_never_an_installation(void **state)
 {
     const struct place *place = *state;
-    place_directory(place, "home/work");
+    place_directory(place, "home/desk");
     place_file(place, "home/.ssh/id", "key");
     place_file(place, "home/pyvenv.cfg", "");
     place_file(place, "pyvenv.cfg", "");
@@ -300,18 +300,18 @@ static void test_base_of_an_environment_in_the_workspace(void **state)
     const struct place *place = *state;
     place_file(place, "home/opt/py/bin/python3", "binary");
     place_file(place, "home/opt/py/lib/python3.11/os.py", "");
-    place_link(place, "home/work/venv/bin/python", place_path(place, "home/opt/py/bin/python3"));
-    place_file(place, "home/work/venv/pyvenv.cfg", "");
+    place_link(place, "home/desk/venv/bin/python", place_path(place, "home/opt/py/bin/python3"));
+    place_file(place, "home/desk/venv/pyvenv.cfg", "");
     const char *library = place_path(place, "home/opt/py/lib/python3.11/os.py");
     expect_grants(place, NULL, "venv/bin/python", library);
-    expect_grants(place, place_path(place, "home/work/venv/bin"), "python", library);
+    expect_grants(place, place_path(place, "home/desk/venv/bin"), "python", library);
 }
 
 /* ---- All together ---- */
 
 static struct cb_resolved *resolve(const struct place *place, const char *files, cellblock_error **error)
 {
-    const struct cb_context context = {.directory = place_path(place, "home/work"), .home = place_path(place, "home")};
+    const struct cb_context context = {.directory = place_path(place, "home/desk"), .home = place_path(place, "home")};
     cb_autofree char *text = cb_format("{\"cellblock\": 1, \"extends\": [], \"files\": [%s]}", files);
     cellblock_policy *policy = NULL;
     struct cb_resolved *resolved = NULL;
@@ -372,7 +372,7 @@ static void must_refuse(const struct place *place, const char *files, const char
 static void test_places(void **state)
 {
     const struct place *place = *state;
-    place_directory(place, "home/work/fixed");
+    place_directory(place, "home/desk/fixed");
     place_directory(place, "data/deep/er");
     place_file(place, "data/key", "");
     cb_autofree char *files = cb_format("%s, %s, %s, %s, %s", rule(place_path(place, "data"), "read"),
@@ -380,9 +380,9 @@ static void test_places(void **state)
                                         rule(place_path(place, "data/key"), "none"), rule("fixed", "read"),
                                         rule(place_path(place, "data/deep/er"), "write"));
     struct cb_resolved *resolved = must_resolve(place, files);
-    assert_string_equal(resolved->workspace, place_path(place, "home/work"));
-    expect_place(resolved, place_path(place, "home/work"), CB_ACCESS_WRITE);
-    expect_place(resolved, place_path(place, "home/work/fixed"), CB_ACCESS_READ);
+    assert_string_equal(resolved->workspace, place_path(place, "home/desk"));
+    expect_place(resolved, place_path(place, "home/desk"), CB_ACCESS_WRITE);
+    expect_place(resolved, place_path(place, "home/desk/fixed"), CB_ACCESS_READ);
     expect_place(resolved, place_path(place, "data"), CB_ACCESS_READ);
     expect_place(resolved, place_path(place, "data/deep"), CB_ACCESS_WRITE);
     expect_place(resolved, place_path(place, "data/key"), CB_ACCESS_NONE);
@@ -399,7 +399,7 @@ static void test_places(void **state)
 static void test_absent_paths(void **state)
 {
     const struct place *place = *state;
-    place_directory(place, "home/work");
+    place_directory(place, "home/desk");
     place_directory(place, "data");
     cb_autofree char *files = cb_format("%s, %s, %s", rule(".tool/", "read"), rule(".secret", "none"),
                                         rule("deep/er", "read"));
@@ -409,7 +409,7 @@ static void test_absent_paths(void **state)
     must_refuse(place, rule(place_path(place, "data/x"), "none"), "nothing to hide");
     bool directory_only = false;
     for (size_t i = 0; i < resolved->absent_count; i++)
-        if (strcmp(resolved->absents[i].path, place_path(place, "home/work/.tool")) == 0)
+        if (strcmp(resolved->absents[i].path, place_path(place, "home/desk/.tool")) == 0)
             directory_only = resolved->absents[i].directory_only;
     assert_true(directory_only);
     cb_resolved_free(resolved);
@@ -418,9 +418,9 @@ static void test_absent_paths(void **state)
 static void test_links_in_the_workspace_grant_nothing(void **state)
 {
     const struct place *place = *state;
-    place_directory(place, "home/work");
+    place_directory(place, "home/desk");
     place_directory(place, "data");
-    place_link(place, "home/work/planted", place_path(place, "data"));
+    place_link(place, "home/desk/planted", place_path(place, "data"));
     must_refuse(place, rule("planted", "write"), "symbolic link");
     must_refuse(place, rule("planted/x", "write"), "symbolic link");
     struct cb_resolved *resolved = must_resolve(place, rule("planted", "read"));
@@ -432,17 +432,17 @@ static void test_links_in_the_workspace_grant_nothing(void **state)
 static void test_a_protected_path_behind_a_link(void **state)
 {
     const struct place *place = *state;
-    place_directory(place, "home/work/real/hooks");
-    place_link(place, "home/work/.git", "real");
+    place_directory(place, "home/desk/real/hooks");
+    place_link(place, "home/desk/.git", "real");
     struct cb_resolved *resolved = must_resolve(place, rule(".git/hooks/", "read"));
-    expect_place(resolved, place_path(place, "home/work/real/hooks"), CB_ACCESS_READ);
+    expect_place(resolved, place_path(place, "home/desk/real/hooks"), CB_ACCESS_READ);
     cb_resolved_free(resolved);
 }
 
 static void test_links_outside_are_followed_and_kept(void **state)
 {
     const struct place *place = *state;
-    place_directory(place, "home/work");
+    place_directory(place, "home/desk");
     place_file(place, "data/file", "");
     place_link(place, "link", "data");
     struct cb_resolved *resolved = must_resolve(place, rule(place_path(place, "link/file"), "read"));
@@ -457,20 +457,20 @@ static void test_links_outside_are_followed_and_kept(void **state)
 static void test_dots_lead_out_of_the_workspace(void **state)
 {
     const struct place *place = *state;
-    place_directory(place, "home/work/sub");
+    place_directory(place, "home/desk/sub");
     place_directory(place, "home/data");
-    struct cb_resolved *resolved = must_resolve(place, rule(place_path(place, "home/work/../data"), "read"));
+    struct cb_resolved *resolved = must_resolve(place, rule(place_path(place, "home/desk/../data"), "read"));
     expect_place(resolved, place_path(place, "home/data"), CB_ACCESS_READ);
     cb_resolved_free(resolved);
     resolved = must_resolve(place, rule(place_path(place, "home/data/../work/sub"), "read"));
-    expect_place(resolved, place_path(place, "home/work/sub"), CB_ACCESS_READ);
+    expect_place(resolved, place_path(place, "home/desk/sub"), CB_ACCESS_READ);
     cb_resolved_free(resolved);
 }
 
 static void test_what_is_refused(void **state)
 {
     const struct place *place = *state;
-    place_directory(place, "home/work");
+    place_directory(place, "home/desk");
     must_refuse(place, rule("/", "read"), "too wide");
     must_refuse(place, rule("/proc/1", "read"), "/proc");
     must_refuse(place, rule("/dev", "write"), "/dev");
@@ -481,7 +481,7 @@ static void test_what_is_refused(void **state)
 static void test_home(void **state)
 {
     const struct place *place = *state;
-    place_directory(place, "home/work");
+    place_directory(place, "home/desk");
     place_directory(place, "home/data");
     struct cb_resolved *resolved = must_resolve(place, rule("~/data", "read"));
     expect_place(resolved, place_path(place, "home/data"), CB_ACCESS_READ);
