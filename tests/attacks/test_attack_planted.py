@@ -149,3 +149,37 @@ def test_output_passed_to_another_process_does_not_hold_the_result(cellblock, wo
     with pytest.raises(BrokenPipeError):
         os.write(fds[0], b"forged")
     os.close(fds[0])
+
+
+# ---- Around the workspace ----
+
+def test_the_workspace_carried_off_with_a_directory_above_it(cellblock, workspace):
+    """After a rename of a directory above it, no path on the guard's list would name what is in it."""
+    above = workspace.parents[1]
+    script = f"mv {above} {above}-x && mkdir {above}-x/home/project/.vscode; mkdir -p .vscode"
+    cellblock.sh(script)
+    assert not (workspace / ".vscode").exists()
+
+
+def test_the_workspace_carried_off_inside_a_granted_directory(cellblock, outside):
+    inner = outside / "a" / "ws"
+    inner.mkdir(parents=True)
+    script = f"mv {outside}/a {outside}/b; mkdir {outside}/b/ws/.vscode; mkdir {outside}/a/ws/.vscode"
+    run_in(cellblock, inner, "sh", "-c", script, flags=["--write", outside])
+    assert not list(outside.rglob(".vscode"))
+    assert inner.is_dir()
+
+
+def test_a_workspace_that_is_only_to_be_read(cellblock, workspace):
+    assert cellblock.sh("touch x", flags=["--read", "."]).status != 0
+    assert not (workspace / "x").exists()
+
+
+# ---- Callers with unusual signals ----
+
+def test_a_caller_that_ignores_the_end_of_children(cellblock):
+    """Inherited, that would hide the end of the program from the cell's init."""
+    ran = subprocess.run(["/usr/bin/python3", "-c", "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN);"
+                          "os.execv(sys.argv[1], sys.argv[1:])", PROGRAM, "run", "--", "sh", "-c", "exit 7"],
+                         cwd=cellblock.workspace, env=cellblock.environment, timeout=20, check=False)
+    assert ran.returncode == 7
