@@ -18,8 +18,8 @@
 
 enum { WIRE = 0, SIGNALS = 1 };
 
-/* Everything that can fail is done before the program exists: nothing runs unless all is well. The program inherits
- * what is given up here. */
+/* What a kernel or an outer filter can refuse is tried before the program exists: nothing runs unless it works. The
+ * program inherits what is given up here. */
 int cb_cell_init_prepare(struct cb_cell_state *state)
 {
     sigset_t all;

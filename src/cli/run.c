@@ -95,8 +95,8 @@ static int add_file(struct request *request, const char *path, const char *acces
                     : -1;
 }
 
-/* A grant for something that is not there is a slip; left to the policy, in a workspace it would become a protection.
- * */
+/* A grant for something that is not there is a slip; left to the policy, in a workspace it would become a
+ * protection. */
 static int check_path(const char *option, const char *path)
 {
     struct stat found;

@@ -161,8 +161,8 @@ static int grant_installation(const struct cb_program_finder *finder, const char
                : grant_parts(finder, walk.path, manager_parts, program, error);
 }
 
-/* Does it begin as a program does? Nothing else is opened as a single file: a key, say, that a planted link leads to.
- * */
+/* Does it begin as a program does? Nothing else is opened as a single file: a key, say, that a planted link leads
+ * to. */
 static bool is_program(int fd)
 {
     char magic[64], start[4];

@@ -106,17 +106,22 @@ static int add_link(struct resolver *resolver, const struct cb_link *link, cellb
     return 0;
 }
 
-static int add_rule(struct resolver *resolver, const char *path, enum cb_access access, const char *why,
-                    const char *origin, cellblock_error **error)
+static int add_rule(struct resolver *resolver, const char *path, enum cb_access access, bool directory_only,
+                    const char *why, const char *origin, cellblock_error **error)
 {
-    for (size_t i = 0; i < resolver->added->file_count; i++)
-        if (strcmp(resolver->added->files[i].real, path) == 0 && resolver->added->files[i].access <= access)
+    for (size_t i = 0; i < resolver->added->file_count; i++) {
+        struct cb_file_rule *same = &resolver->added->files[i];
+        if (strcmp(same->real, path) == 0 && same->access <= access) {
+            same->directory_only = same->directory_only && directory_only; /* the stricter of the two */
             return 0;
+        }
+    }
     struct cb_document *document = resolver->added;
     struct cb_file_rule *rule = cb_array_push(&document->files, &document->file_count);
     if (!rule || !(rule->path = strdup(path)) || !(rule->real = strdup(path)) || !(rule->why = strdup(why)))
         return cb_fail_memory(error);
     rule->access = access;
+    rule->directory_only = directory_only;
     rule->origin.document = origin;
     document->files_given = true;
     return 0;
@@ -189,7 +194,7 @@ static int resolve_workspace(struct resolver *resolver, cellblock_error **error)
     resolver->workspace_fd = fcntl(walk.fd, F_DUPFD_CLOEXEC, 3);
     if (resolver->workspace_fd < 0)
         return cb_fail_errno(error, "keeping workspace %s", resolver->out->workspace);
-    if (add_rule(resolver, resolver->out->workspace, CB_ACCESS_WRITE, "the workspace", "workspace", error) < 0)
+    if (add_rule(resolver, resolver->out->workspace, CB_ACCESS_WRITE, false, "the workspace", "workspace", error) < 0)
         return -1;
     return add_seen(resolver, resolver->out->workspace, cb_steal_fd(&walk.fd), &walk, error);
 }
@@ -217,7 +222,7 @@ static int protect_file_on_the_way(struct resolver *resolver, const char *relati
         cb_autofree char *path = cb_format("%s/%s", resolver->out->workspace, prefix);
         if (!path)
             return cb_fail_memory(error);
-        if (add_rule(resolver, path, CB_ACCESS_READ, "stands where a protected directory would be", "workspace",
+        if (add_rule(resolver, path, CB_ACCESS_READ, false, "stands where a protected directory would be", "workspace",
                      error) < 0)
             return -1;
         return add_seen(resolver, path, cb_steal_fd(&fd), NULL, error);
@@ -236,14 +241,10 @@ static int protect_behind_link(struct resolver *resolver, const char *path, cons
         return -1;
     if (!cb_path_within(walk.path, resolver->out->workspace) || (walk.fd < 0 && missing != ENOENT))
         return 0; /* leads out of the workspace, or in circles: nothing of it is in the cell */
-    if (add_rule(resolver, walk.path, rule->access, "a protected path leads here by a symbolic link", "workspace",
-                 error) < 0)
+    if (add_rule(resolver, walk.path, rule->access, rule->directory_only,
+                 "a protected path leads here by a symbolic link", "workspace", error) < 0)
         return -1;
-    if (walk.fd < 0) {
-        resolver->added->files[resolver->added->file_count - 1].directory_only = rule->directory_only;
-        return 0;
-    }
-    return add_seen(resolver, walk.path, cb_steal_fd(&walk.fd), &walk, error);
+    return walk.fd < 0 ? 0 : add_seen(resolver, walk.path, cb_steal_fd(&walk.fd), &walk, error);
 }
 
 static int rule_missing(struct cb_file_rule *rule, const char *path, int missing, cellblock_error **error)
@@ -301,8 +302,7 @@ static int resolve_in_workspace(struct resolver *resolver, struct cb_file_rule *
     if (failed == ELOOP || failed == EXDEV) {
         if (rule->access == CB_ACCESS_WRITE) {
             cb_fail(error, CELLBLOCK_ERROR_POLICY, 0,
-                    "%s leads through a symbolic link inside the workspace, which code "
-                    "in the cell could have planted",
+                    "%s leads through a symbolic link inside the workspace, which code in the cell could have planted",
                     rule->path);
             return cb_error_hint(error, "name the place that the link leads to");
         }
@@ -313,9 +313,7 @@ static int resolve_in_workspace(struct resolver *resolver, struct cb_file_rule *
     } else if (failed && failed != ENOENT) {
         bool denied = failed == ENOSYS || failed == EPERM; /* the call itself, by an old kernel or an outer filter */
         cb_fail(error, denied ? CELLBLOCK_ERROR_REFUSED : CELLBLOCK_ERROR_SYSTEM, failed,
-                "looking at %s in the workspace "
-                "(openat2)",
-                rule->path);
+                "looking at %s in the workspace (openat2)", rule->path);
         return denied ? cb_error_layer(error, "openat2") : -1;
     }
     if (failed && scratch)
@@ -402,7 +400,7 @@ static int grant_program(void *data, const char *path, const char *program, cell
     cb_autofree char *why = cb_format("the installation of %s", program);
     if (!why)
         return cb_fail_memory(error);
-    if (add_rule(resolver, path, CB_ACCESS_READ, why, "programs", error) < 0)
+    if (add_rule(resolver, path, CB_ACCESS_READ, false, why, "programs", error) < 0)
         return -1;
     return add_seen(resolver, path, cb_steal_fd(&walk.fd), &walk, error);
 }

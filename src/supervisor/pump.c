@@ -15,8 +15,8 @@
 
 enum { CHUNK = 64 * 1024 };
 
-/* With no events asked for, a closed or broken end would be reported all the same, again and again: not watched then.
- * */
+/* With no events asked for, a closed or broken end would be reported all the same, again and again: not watched
+ * then. */
 static int watch(struct cb_pump *pump, int fd, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = pump};

@@ -17,8 +17,10 @@ static int remove_from(int directory, const char *name)
         return 0;
     if (errno != EACCES && errno != EPERM)
         return -1;
+    struct stat found;
     snprintf(path, sizeof path, "/proc/self/fd/%d", directory);
-    return chmod(path, 0700) < 0 ? -1 : unlinkat(directory, name, 0);
+    return fstat(directory, &found) < 0 || chmod(path, (found.st_mode & 0777) | 0700) < 0 ? -1
+                                                                                         : unlinkat(directory, name, 0);
 }
 
 void cb_sweep(struct cellblock_cell *cell)

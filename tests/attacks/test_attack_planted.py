@@ -96,6 +96,16 @@ def test_a_second_name_of_a_protected_file(cellblock, workspace):
     assert ran.status == 125 and "second name" in ran.err
 
 
+@pytest.mark.parametrize("names", [(".vscode", ".mcp.json"), (".mcp.json", ".vscode"), (".envrc", ".mcp.json")])
+def test_two_protected_names_that_lead_to_one_absent_place(cellblock, workspace, names):
+    """One of them is a directory, the other a file: neither may come into being there."""
+    for name in names:
+        (workspace / name).symlink_to("target")
+    cellblock.sh("echo x >target; mkdir target; echo y >other")
+    assert not (workspace / "target").exists()
+    assert (workspace / "other").exists()
+
+
 # ---- What is swept ----
 
 @pytest.mark.parametrize("before", ["true", "chmod 555 .git", "chmod 000 .git"])
