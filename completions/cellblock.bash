@@ -35,20 +35,28 @@ _cellblock()
             compopt -o filenames
             mapfile -t COMPREPLY < <(compgen -d -- "$word")
             return ;;
+        --isolation)
+            mapfile -t COMPREPLY < <(compgen -W 'auto namespaces landlock' -- "$word")
+            return ;;
+        --accept-weaker)
+            mapfile -t COMPREPLY < <(compgen -W 'namespaces protected-paths ids idmap landlock' -- "$word")
+            return ;;
         --profile)
             mapfile -t COMPREPLY < <(compgen -W 'base python node shell strict' -- "$word")
             return ;;
         --env)
             mapfile -t COMPREPLY < <(compgen -e -- "$word")
             return ;;
-        --memory | --cpu-time | --timeout | --procs | --open-files | --file-size | --tmp | --output)
+        --memory | --cpu-time | --cpus | --timeout | --procs | --open-files | --file-size | --disk | --inodes | --tmp | \
+            --output)
             return ;;
     esac
 
     case $command in
         run)
             mapfile -t COMPREPLY < <(compgen -W '--policy --tighten --profile --workspace --scratch --read --write
-                --hide --env --memory --cpu-time --timeout --procs --open-files --file-size --tmp --output --strict
+                --hide --env --memory --cpu-time --cpus --timeout --procs --open-files --file-size --disk --inodes --tmp
+                --output --isolation --accept-weaker --strict
                 --json --plan --help --' -- "$word") ;;
         doctor)
             mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$word") ;;

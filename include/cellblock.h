@@ -119,11 +119,17 @@ struct cellblock_options {
     const char *directory;        /* where relative paths and the default workspace start; NULL: the current one */
     int collect;                  /* 1: stdout and stderr are collected into the result */
     int stdio[3];                 /* the descriptors to pass as 0, 1 and 2 (with collect, only the first counts). All
-                                   * zero: this process's own. -1: nothing (/dev/null). Terminals, and files and pipes
-                                   * as input, are handed over; what the program writes to a file, a pipe or a socket
-                                   * is relayed, by cellblock_dispatch(), as no such descriptor enters a cell */
+                                   * zero: this process's own. -1: nothing (/dev/null). Files and pipes as input are
+                                   * handed over; what the program writes to a file, a pipe or a socket is relayed, by
+                                   * cellblock_dispatch(), as no such descriptor enters a cell. Instead of a terminal
+                                   * the cell gets one of its own, with the same settings and size, whose other side
+                                   * is relayed: see cellblock_reads_terminal() */
     enum cellblock_helper helper;
     const char *helper_path;      /* the `cellblock` program; NULL: where this library was installed with it */
+    unsigned long open_files;     /* the soft limit on open files that the program starts with, for a caller that has
+                                   * raised its own; 0: this process's own */
+    int foreground;               /* 1: what is typed at this process's terminal goes to the program from the start.
+                                   * 0: only once the program reads from its terminal, or changes its settings */
 };
 
 /* What would be enforced, as JSON, with no process started. Free with free(). */
@@ -141,7 +147,15 @@ CELLBLOCK_PUBLIC int cellblock_fd(const cellblock_cell *cell);
  * on error (the cell is then ended). */
 CELLBLOCK_PUBLIC int cellblock_dispatch(cellblock_cell *cell, cellblock_error **error);
 
-/* Sends a signal to the program (SIGKILL ends every process of the cell). */
+/* Returns 1 while what is typed at this process's terminal is passed on to the program, by cellblock_dispatch(); else
+ * 0. It is while the program uses a terminal of its own for input (see `foreground`) and this process is in the
+ * foreground of its. The library leaves the settings of this process's terminal alone. To let single keys and Ctrl-C
+ * get through, and not to show what is typed twice, put it into raw mode (cfmakeraw) while this returns 1; look after
+ * cellblock_start() and after each cellblock_dispatch(). */
+CELLBLOCK_PUBLIC int cellblock_reads_terminal(const cellblock_cell *cell);
+
+/* Sends a signal to the program (SIGKILL ends every process of the cell). If the cell has a terminal, SIGWINCH makes it
+ * take the size of this process's terminal again instead, and the kernel tells whoever is in its foreground. */
 CELLBLOCK_PUBLIC int cellblock_signal(cellblock_cell *cell, int signal, cellblock_error **error);
 
 /* Ends the cell now, every process in it; the result then says "cancelled". */
@@ -166,8 +180,11 @@ CELLBLOCK_PUBLIC int cellblock_helper_serve(int fd);
 
 /* ---- Results ------------------------------------------------------------------------------------------------- */
 
-/* "exited", "signaled", "timeout", "cancelled" or "output" (a stream passed its limit). */
+/* "exited", "signaled", "timeout", "cancelled", or the limit that ended the run: "memory", "processes", "disk" or
+ * "output". Decided by what did the ending. */
 CELLBLOCK_PUBLIC const char *cellblock_result_end(const cellblock_result *result);
+/* The policy's word for the limit that ended the run ("wall_time", "cpu_time", "memory", "inodes", …), or NULL. */
+CELLBLOCK_PUBLIC const char *cellblock_result_limit(const cellblock_result *result);
 /* The program's exit code, or -1 when it did not exit by itself. */
 CELLBLOCK_PUBLIC int cellblock_result_exit_code(const cellblock_result *result);
 /* The signal that ended the program, or 0. */
@@ -177,6 +194,9 @@ CELLBLOCK_PUBLIC int cellblock_result_shell_status(const cellblock_result *resul
 /* Collected output, NUL-terminated (it may hold NUL bytes of its own: use the length). */
 CELLBLOCK_PUBLIC const char *cellblock_result_stdout(const cellblock_result *result, size_t *length);
 CELLBLOCK_PUBLIC const char *cellblock_result_stderr(const cellblock_result *result, size_t *length);
+/* What the program wrote to stream 1 or 2 could not be written to the descriptor that the caller gave for it: the errno
+ * (ENOSPC, …), or 0. A pipe that nobody reads does not count. */
+CELLBLOCK_PUBLIC int cellblock_result_lost(const cellblock_result *result, int stream);
 /* The whole result as JSON (see cellblock-run(1)). Free with free(). */
 CELLBLOCK_PUBLIC int cellblock_result_json(const cellblock_result *result, char **json, cellblock_error **error);
 CELLBLOCK_PUBLIC void cellblock_result_free(cellblock_result *result);

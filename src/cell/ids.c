@@ -47,15 +47,20 @@ static int map_self(const char *path, unsigned inside, unsigned outside)
     return write_file(path, line, (size_t)(end + 3 - line));
 }
 
-static int wait_for_mapping(const struct cb_cell_state *state)
+/* Until the supervisor has mapped the ids (for root) and put us into the cell's cgroup (where there is one). */
+int cb_cell_wait_for_go(struct cb_cell_state *state)
 {
     struct cb_message message;
+    if (!state->entry->waits)
+        return 0;
     if (cb_wire_receive(state->entry->wire, &message) < 0)
-        return -1;
-    if (message.kind != CB_MESSAGE_GO) {
-        errno = EPROTO;
-        return -1;
-    }
+        return cb_cell_fail(state, CB_STAGE_IDS, 0);
+    errno = EPROTO;
+    return message.kind == CB_MESSAGE_GO ? 0 : cb_cell_fail(state, CB_STAGE_IDS, 0);
+}
+
+static int become_mapped(const struct cb_cell_state *state)
+{
     /* Raw calls: the C library's wrappers try to do the same in threads that are not here. */
     return syscall(SYS_setgroups, 0, NULL) < 0 ||
                    syscall(SYS_setresgid, state->plan->inside_gid, state->plan->inside_gid, state->plan->inside_gid) <
@@ -68,7 +73,9 @@ static int wait_for_mapping(const struct cb_cell_state *state)
 int cb_cell_ids(struct cb_cell_state *state)
 {
     const struct cb_plan *plan = state->plan;
-    int failed = plan->privileged ? wait_for_mapping(state)
+    if (cb_cell_wait_for_go(state) < 0)
+        return -1;
+    int failed = plan->privileged ? become_mapped(state)
                                   : (write_file("/proc/self/setgroups", "deny", 4) < 0 ||
                                              map_self("/proc/self/uid_map", plan->inside_uid, plan->outside_uid) < 0 ||
                                              map_self("/proc/self/gid_map", plan->inside_gid, plan->outside_gid) < 0

@@ -2,8 +2,8 @@
  * outside, and ends when the program ends or the supervisor goes away. When it exits, for whatever reason, the kernel
  * kills every process left in the pid namespace before the supervisor's wait returns.
  *
- * It has no capabilities, can't be traced, holds two descriptors (the wire and a signalfd) and takes no input from the
- * code: a signal that was sent from inside the cell is dropped. */
+ * It has no capabilities, can't be traced, holds the wire, a signalfd and the cell's terminal if it has one, and takes
+ * no input from the code: a signal that was sent from inside the cell is dropped. */
 #include "cell/cell.h"
 
 #include "base/missing.h"
@@ -30,26 +30,51 @@ int cb_cell_init_prepare(struct cb_cell_state *state)
     return state->signals < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? cb_cell_fail(state, CB_STAGE_INIT, 0) : 0;
 }
 
-/* Keeps the two descriptors that init needs, and nothing else. */
+_Noreturn void cb_cell_leave(struct cb_cell_state *state, int status)
+{
+    if (state->plan->tier == CB_TIER_LANDLOCK)
+        cb_warden_clean_up(state);
+    _exit(status);
+}
+
+/* Keeps the descriptors that it needs, and nothing else. */
 static int settle(struct cb_cell_state *state)
 {
-    int wire = fcntl(state->entry->wire, F_DUPFD_CLOEXEC, 10), signals = fcntl(state->signals, F_DUPFD_CLOEXEC, 10);
-    return wire < 0 || signals < 0 || dup2(wire, WIRE) < 0 || dup2(signals, SIGNALS) < 0 ||
-                   cb_sys_close_range(SIGNALS + 1, ~0U, 0) < 0 || chdir("/") < 0
-               ? -1
-               : 0;
+    int wire = state->entry->wire;
+    int *const kept[] = {[WIRE] = &wire, [SIGNALS] = &state->signals, &state->terminal, &state->children,
+                         &state->private};
+    int *moved[sizeof kept / sizeof *kept], high[sizeof kept / sizeof *kept], count = 0;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        if (*kept[i] < 0)
+            continue;
+        moved[count] = kept[i];
+        if ((high[count++] = fcntl(*kept[i], F_DUPFD_CLOEXEC, 10)) < 0)
+            return -1;
+    }
+    for (int i = 0; i < count; i++)
+        if (dup2(high[i], i) < 0)
+            return -1;
+    for (int i = 0; i < count; i++)
+        *moved[i] = i;
+    return cb_cell_close_from((unsigned)count) < 0 || chdir("/") < 0 ? -1 : 0;
 }
 
 /* Returns true, with its status, when the program itself has ended. */
-static bool reap(pid_t program, int *program_status)
+static bool reap(struct cb_cell_state *state, pid_t program, int *program_status)
 {
     bool ended = false;
     int status;
-    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
-        if (pid == program) {
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;) {
+        if (pid != program)
+            continue;
+        ended = !WIFSTOPPED(status);
+        if (ended) {
             *program_status = status;
-            ended = true;
+        } else if (cb_cell_terminal_stopped(state, program, WSTOPSIG(status))) {
+            const struct cb_message message = {.kind = CB_MESSAGE_ASKED};
+            cb_wire_send(WIRE, &message, -1);
         }
+    }
     return ended;
 }
 
@@ -65,37 +90,40 @@ static int count_started(void)
     return last > 1 ? last - 1 : 1; /* without init itself */
 }
 
-static void forward(pid_t program, const struct signalfd_siginfo *info)
+static void forward(struct cb_cell_state *state, pid_t program, const struct signalfd_siginfo *info)
 {
-    bool from_outside = info->ssi_code == SI_USER ? info->ssi_pid == 0 : info->ssi_code == SI_KERNEL;
+    /* Whoever is outside our pid namespace has number 0. In tier landlock the code can't signal us at all. */
+    bool user = info->ssi_code == SI_USER && (info->ssi_pid == 0 || state->plan->tier == CB_TIER_LANDLOCK);
+    bool from_outside = user || info->ssi_code == SI_KERNEL;
     if (!from_outside)
         return;
     /* The group, as a terminal would; the program alone if it has left its group. */
     if (kill(-program, (int)info->ssi_signo) < 0)
         kill(program, (int)info->ssi_signo);
+    cb_cell_terminal_signalled(state, program, (int)info->ssi_signo);
 }
 
 _Noreturn void cb_cell_init(struct cb_cell_state *state, pid_t program)
 {
     struct cb_message message = {.kind = CB_MESSAGE_STARTED};
     if (settle(state) < 0 || cb_wire_send(WIRE, &message, -1) < 0)
-        _exit(127); /* and the program with us */
+        cb_cell_leave(state, 127); /* and the program with us */
     for (;;) {
         struct pollfd wait[] = {{.fd = WIRE, .events = POLLIN}, {.fd = SIGNALS, .events = POLLIN}};
         if (poll(wait, 2, -1) < 0 && errno != EINTR)
-            _exit(127);
+            cb_cell_leave(state, 127);
         if (wait[0].revents)
-            _exit(127); /* the supervisor is gone: it never sends anything here */
+            cb_cell_leave(state, 127); /* the supervisor is gone, or says "stop" */
         struct signalfd_siginfo info;
         if (!(wait[1].revents & POLLIN) || read(SIGNALS, &info, sizeof info) != sizeof info)
             continue;
         if (info.ssi_signo != SIGCHLD) {
-            forward(program, &info);
-        } else if (reap(program, &message.status)) {
+            forward(state, program, &info);
+        } else if (reap(state, program, &message.status)) {
             message.kind = CB_MESSAGE_ENDED;
-            message.detail = count_started();
+            message.detail = state->plan->tier == CB_TIER_NAMESPACES ? count_started() : 0;
             cb_wire_send(WIRE, &message, -1);
-            _exit(0);
+            cb_cell_leave(state, 0);
         }
     }
 }

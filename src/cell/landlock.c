@@ -15,6 +15,7 @@ int cb_cell_landlock_begin(struct cb_cell_state *state)
     if (plan->landlock_handled == 0 || !cb_layer_on(plan, CB_OFF_LANDLOCK))
         return 0;
     struct cb_landlock_ruleset_attr attr = {.handled_access_fs = plan->landlock_handled,
+                                            .handled_access_net = plan->landlock_network,
                                             .scoped = plan->landlock_scoped};
     /* Older kernels know a shorter structure, and refuse a longer one unless the rest is zero: it is. */
     state->ruleset = cb_sys_landlock_create_ruleset(&attr, sizeof attr, 0);
@@ -29,6 +30,21 @@ int cb_cell_landlock_add(struct cb_cell_state *state, int fd, uint64_t rights)
     return cb_sys_landlock_add_rule(state->ruleset, CB_LANDLOCK_RULE_PATH_BENEATH, &attr, 0) < 0
                ? cb_cell_fail(state, CB_STAGE_LANDLOCK, 0)
                : 0;
+}
+
+/* Tier landlock: by the descriptors that were checked; nothing is looked up again, but for the furniture of the host. */
+int cb_cell_landlock_places(struct cb_cell_state *state)
+{
+    for (size_t i = 0; i < state->plan->step_count; i++) {
+        const struct cb_step *step = &state->plan->steps[i];
+        int opened = step->checked >= 0 ? -1 : open(step->source, O_PATH | O_CLOEXEC);
+        int fd = step->checked >= 0 ? step->checked : opened;
+        if (fd < 0 || cb_cell_landlock_add(state, fd, step->landlock) < 0)
+            return cb_cell_fail(state, CB_STAGE_PLACE, (int)i);
+        if (opened >= 0)
+            close(opened);
+    }
+    return 0;
 }
 
 /* /dev/stdout and its kin open the inherited file again by name; what the caller handed in may be used that way too, in

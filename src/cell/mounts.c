@@ -211,26 +211,28 @@ static int take_step(const struct assembly *assembly, const struct cb_step *step
     return -1;
 }
 
-static char *format_size(uint64_t bytes, char buffer[24])
+static char *format_number(uint64_t number, char buffer[24])
 {
     char *at = buffer + 23;
     *at = '\0';
     do
-        *--at = (char)('0' + bytes % 10);
-    while (bytes /= 10);
+        *--at = (char)('0' + number % 10);
+    while (number /= 10);
     return at;
 }
 
 /* One file system behind /tmp, the home directory and /dev/shm: one cap for all of them. */
-static int make_scratch(uint64_t size)
+static int make_scratch(uint64_t size, uint64_t inodes)
 {
     static const struct {
         const char *name;
         mode_t mode;
     } parts[] = {{"tmp", 01777}, {"shm", 01777}, {"home", 0700}, {"work", 0755}, {"void", 0}, {"old", 0700}};
-    char buffer[24];
-    const char *const options[][2] = {
-        {"size", format_size(size, buffer)}, {"nr_inodes", "1000000"}, {"mode", "0700"}, {NULL, NULL}};
+    char size_text[24], inodes_text[24];
+    const char *const options[][2] = {{"size", format_number(size, size_text)},
+                                      {"nr_inodes", format_number(inodes, inodes_text)},
+                                      {"mode", "0700"},
+                                      {NULL, NULL}};
     int scratch = make_filesystem("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
     for (size_t i = 0; scratch >= 0 && i < sizeof parts / sizeof *parts; i++)
         if (mkdirat(scratch, parts[i].name, parts[i].mode) < 0)
@@ -290,11 +292,9 @@ static int pivot(int root)
                : 0;
 }
 
-/* The supervisor's guard looks at paths as the cell sees them. */
+/* The supervisor looks at paths and processes as the cell sees them. */
 static int send_root(struct cb_cell_state *state, int root)
 {
-    if (state->plan->guard.area_count == 0)
-        return 0;
     const struct cb_message message = {.kind = CB_MESSAGE_ROOT};
     return cb_wire_send(state->entry->wire, &message, root);
 }
@@ -325,7 +325,7 @@ int cb_cell_mounts(struct cb_cell_state *state)
 #endif
     mode_t mask_before = umask(0);
     struct assembly assembly = {.state = state, .root = make_root(), .scratch = -1};
-    if (assembly.root < 0 || (assembly.scratch = make_scratch(plan->scratch_size)) < 0 ||
+    if (assembly.root < 0 || (assembly.scratch = make_scratch(plan->scratch_size, plan->scratch_inodes)) < 0 ||
         attach_scratch(assembly.root, assembly.scratch) < 0)
         return cb_cell_fail(state, CB_STAGE_ROOT, 0);
     for (size_t i = 0; i < plan->step_count; i++)

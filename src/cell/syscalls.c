@@ -1,5 +1,5 @@
-/* seccomp. Two filters: the guard's, small, which asks the supervisor about calls that make names; and the main one,
- * the last lock before exec. Where both have a say the kernel takes the stricter answer. */
+/* seccomp. Two filters: a small one of this cell's own, with calls that the supervisor answers and calls that its limits
+ * refuse (plan/calls.c); and the main one, the last lock before exec. Where both have a say the kernel takes the stricter answer. */
 #include "cell/cell.h"
 
 #include "base/missing.h"
@@ -14,19 +14,21 @@ static int attach(const struct cb_filter *filter, unsigned flags)
     return cb_sys_seccomp(SECCOMP_SET_MODE_FILTER, flags, &program);
 }
 
-int cb_cell_guard(struct cb_cell_state *state)
+int cb_cell_calls(struct cb_cell_state *state)
 {
     const struct cb_plan *plan = state->plan;
-    if (plan->guard_filter.length == 0 || !cb_layer_on(plan, CB_OFF_GUARD))
+    if (plan->call_filter.length == 0)
         return 0;
+    if (!plan->answered)
+        return attach(&plan->call_filter, 0) < 0 ? cb_cell_fail(state, CB_STAGE_CALLS, 0) : 0;
     /* Once the supervisor acts, a signal must not make the program repeat a call that is already done (Linux 5.19). */
-    state->listener = attach(&plan->guard_filter,
+    state->listener = attach(&plan->call_filter,
                              SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV);
     if (state->listener < 0 && errno == EINVAL)
-        state->listener = attach(&plan->guard_filter, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+        state->listener = attach(&plan->call_filter, SECCOMP_FILTER_FLAG_NEW_LISTENER);
     const struct cb_message message = {.kind = CB_MESSAGE_LISTENER};
     if (state->listener < 0 || cb_wire_send(state->entry->wire, &message, state->listener) < 0)
-        return cb_cell_fail(state, CB_STAGE_GUARD, 0);
+        return cb_cell_fail(state, CB_STAGE_CALLS, 0);
     close(state->listener);
     return 0;
 }

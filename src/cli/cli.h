@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <termios.h>
 
 enum { CB_EXIT_FAILED = 125, CB_EXIT_CANNOT_RUN = 126, CB_EXIT_NOT_FOUND = 127 };
 
@@ -38,6 +39,22 @@ struct cb_policy_flags {
 int cb_policy_from_flags(const struct cb_policy_flags *flags, cellblock_policy **policy, cellblock_error **error);
 int cb_flag_tighten(struct cb_policy_flags *flags, const char *file);
 void cb_policy_flags_end(struct cb_policy_flags *flags);
+
+/* The person's terminal while a program runs (terminal.c). */
+struct cb_terminal_mode {
+    int fd;                  /* the first of 0, 1 and 2 that is one, or -1 */
+    bool lines;              /* standard output is none: what is shown keeps its line ends */
+    bool is_raw;
+    struct termios before, raw;
+};
+void cb_terminal_find(struct cb_terminal_mode *mode);
+/* Are we in its foreground, with nothing else around that might want its keys? */
+bool cb_terminal_is_for_program(const struct cb_terminal_mode *mode);
+/* Raw from when keys are passed on; up to the end, as the last output was made for that. */
+void cb_terminal_follow(struct cb_terminal_mode *mode, bool reads);
+/* We were continued, or are told to stop. */
+void cb_terminal_signal(struct cb_terminal_mode *mode, int number);
+void cb_terminal_restore(struct cb_terminal_mode *mode);
 
 int cb_cli_run(int argc, char **argv);
 int cb_cli_policy(int argc, char **argv);

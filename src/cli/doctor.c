@@ -110,11 +110,13 @@ static void print_table(const json_t *doctor, bool able)
     const json_t *layers = json_object_get(doctor, "layers");
     printf("Needed for the default policy (Linux %s):\n", text_of(doctor, "kernel"));
     print_layers(layers, false, colour);
-    printf("\nNot needed by this version:\n");
+    printf("\nThe default policy does without:\n");
     print_layers(layers, true, colour);
     print_fixes(layers);
     printf("\n%s\n", able ? "The default policy can be enforced here."
                           : "The default policy can't be enforced here, so cellblock refuses to run programs.");
+    if (!able && strcmp(text_of(doctor, "tier"), "landlock") == 0)
+        printf("The weaker tier without namespaces can: cellblock run --isolation landlock (cellblock-run(1), TIERS).\n");
 }
 
 int cb_cli_doctor(int argc, char **argv)

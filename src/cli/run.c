@@ -4,13 +4,12 @@
 #include "cli/cli.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <termios.h>
 #include <unistd.h>
 
 static const char usage[] = "cellblock run [OPTIONS] -- PROGRAM [ARGUMENT…]";
@@ -21,7 +20,8 @@ static const char description[] =
 
 enum {
     POLICY = 256, TIGHTEN, PROFILE, STRICT, WORKSPACE, SCRATCH, READ, WRITE, HIDE, ENV,
-    MEMORY, CPU_TIME, TIMEOUT, PROCS, OPEN_FILES, FILE_SIZE, TMP, OUTPUT, JSON, PLAN,
+    MEMORY, CPU_TIME, CPUS, TIMEOUT, PROCS, OPEN_FILES, FILE_SIZE, DISK, INODES, TMP, OUTPUT, ISOLATION, ACCEPT_WEAKER,
+    JSON, PLAN,
 };
 
 static const struct cb_option options[] = {
@@ -39,14 +39,20 @@ static const struct cb_option options[] = {
     {NULL, 0, NULL, "Environment"},
     {"env", ENV, "NAME[=VALUE]", "pass a variable on, or set it (repeatable)"},
     {NULL, 0, NULL, "Limits (sizes: 64M, 1G; durations: 500ms, 60s, 5m)"},
-    {"memory", MEMORY, "SIZE", "memory of each process"},
-    {"cpu-time", CPU_TIME, "DURATION", "processor time of each process"},
+    {"memory", MEMORY, "SIZE", "memory of all its processes together"},
+    {"cpu-time", CPU_TIME, "DURATION", "processor time of all its processes together"},
+    {"cpus", CPUS, "N", "how many processors it may keep busy, such as 1 or 0.5"},
     {"timeout", TIMEOUT, "DURATION", "time on the clock"},
     {"procs", PROCS, "N", "processes and threads at the same time"},
     {"open-files", OPEN_FILES, "N", "open files of each process"},
     {"file-size", FILE_SIZE, "SIZE", "size of any file that is written"},
+    {"disk", DISK, "SIZE", "bytes written to the workspace and other directories on disk"},
+    {"inodes", INODES, "N", "files and directories made there"},
     {"tmp", TMP, "SIZE", "/tmp, the private home directory and /dev/shm together"},
     {"output", OUTPUT, "SIZE", "standard output, and likewise standard error"},
+    {NULL, 0, NULL, "Isolation"},
+    {"isolation", ISOLATION, "TIER", "auto, namespaces, or landlock (weaker, for places without namespaces)"},
+    {"accept-weaker", ACCEPT_WEAKER, "NAME", "go without a protection that can't be had here (repeatable)"},
     {NULL, 0, NULL, "What is shown"},
     {"json", JSON, NULL, "collect the output and print one JSON result"},
     {"plan", PLAN, NULL, "start nothing: print what would be enforced"},
@@ -60,6 +66,7 @@ static const struct {
 } limits[] = {
     {MEMORY, "memory"},         {CPU_TIME, "cpu_time"},   {TIMEOUT, "wall_time"}, {PROCS, "processes"},
     {OPEN_FILES, "open_files"}, {FILE_SIZE, "file_size"}, {TMP, "tmp"},           {OUTPUT, "output"},
+    {CPUS, "cpus"},             {DISK, "disk"},           {INODES, "inodes"},
 };
 
 struct request {
@@ -168,6 +175,10 @@ static int take_option(struct request *request, int key)
         return add_file(request, optarg, "none");
     case ENV:
         return add_variable(request, optarg);
+    case ISOLATION:
+        return json_object_set_new(request->flags.document, "isolation", json_string(optarg));
+    case ACCEPT_WEAKER:
+        return json_array_append_new(section(request, "accept_weaker", json_array), json_string(optarg));
     case JSON:
         request->json = true;
         return 0;
@@ -199,7 +210,7 @@ static int report_failure(const struct request *request, cellblock_error *error)
  * starts; one that we were told to ignore (nohup) stays ignored. */
 static int hold_signals(void)
 {
-    static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH};
+    static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH, SIGTSTP};
     sigset_t set;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) {
@@ -211,49 +222,53 @@ static int hold_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static int wait_for_end(cellblock_cell *cell, int signals, cellblock_error **error)
+static int wait_for_end(cellblock_cell *cell, int signals, struct cb_terminal_mode *terminal, cellblock_error **error)
 {
+    cb_terminal_follow(terminal, cellblock_reads_terminal(cell));
     for (;;) {
         int over = cellblock_dispatch(cell, error);
         if (over)
             return over < 0 ? -1 : 0;
+        cb_terminal_follow(terminal, cellblock_reads_terminal(cell));
         struct pollfd ready[] = {{.fd = cellblock_fd(cell), .events = POLLIN}, {.fd = signals, .events = POLLIN}};
         if (poll(ready, 2, -1) < 0 && errno != EINTR)
             continue;
         struct signalfd_siginfo info;
-        while (signals >= 0 && read(signals, &info, sizeof info) == sizeof info)
-            cellblock_signal(cell, (int)info.ssi_signo, NULL);
-    }
-}
-
-/* A terminal is handed over as it is; the program may leave it without echo, stopped or non-blocking. */
-struct terminal {
-    bool is_one;
-    struct termios settings;
-    int flags;
-};
-
-static void look_at_terminals(struct terminal terminals[3])
-{
-    for (int fd = 0; fd < 3; fd++) {
-        terminals[fd].is_one = tcgetattr(fd, &terminals[fd].settings) == 0;
-        terminals[fd].flags = fcntl(fd, F_GETFL);
-    }
-}
-
-static void restore_terminals(const struct terminal terminals[3])
-{
-    /* From the background this would stop us. */
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTTOU);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    for (int fd = 0; fd < 3; fd++)
-        if (terminals[fd].is_one) {
-            tcflow(fd, TCOON);
-            tcsetattr(fd, TCSANOW, &terminals[fd].settings);
-            fcntl(fd, F_SETFL, terminals[fd].flags);
+        while (signals >= 0 && read(signals, &info, sizeof info) == sizeof info) {
+            cb_terminal_signal(terminal, (int)info.ssi_signo);
+            if (info.ssi_signo != SIGTSTP)
+                cellblock_signal(cell, (int)info.ssi_signo, NULL);
         }
+    }
+}
+
+/* Making a cell takes a descriptor for each mount. Returns the limit as it was, for the program. */
+static unsigned long raise_open_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return 0;
+    rlim_t before = limit.rlim_cur;
+    const rlim_t enough = 4096;
+    if (before < enough && before < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max < enough ? limit.rlim_max : enough;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    return before;
+}
+
+/* Output that never arrived must not look like success. */
+static int report_loss(const cellblock_result *result, int status)
+{
+    static const char *const names[] = {"", "standard output", "standard error"};
+    for (int stream = 1; stream <= 2; stream++) {
+        int lost = result ? cellblock_result_lost(result, stream) : 0;
+        if (lost)
+            fprintf(stderr, "cellblock: what the program wrote to %s is lost: %s\n", names[stream], strerror(lost));
+        if (lost && status == 0)
+            status = CB_EXIT_FAILED;
+    }
+    return status;
 }
 
 static int run(const struct request *request, char **argv)
@@ -262,29 +277,32 @@ static int run(const struct request *request, char **argv)
     cellblock_cell *cell = NULL;
     cellblock_result *result = NULL;
     cellblock_error *error = NULL;
+    struct cb_terminal_mode terminal;
+    cb_terminal_find(&terminal);
     const struct cellblock_options how = {.size = sizeof how,
                                           .argv = (const char *const *)argv,
                                           .collect = request->json,
-                                          .helper = CELLBLOCK_HELPER_NEVER};
+                                          .helper = CELLBLOCK_HELPER_NEVER,
+                                          .open_files = raise_open_files(),
+                                          .foreground = !request->json && cb_terminal_is_for_program(&terminal)};
     cb_autofree char *json = NULL;
     cb_autofd int signals = request->plan ? -1 : hold_signals();
-    struct terminal terminals[3];
     int status = -1;
-    look_at_terminals(terminals);
     if (cb_policy_from_flags(&request->flags, &policy, &error) == 0) {
         if (request->plan)
             status = cellblock_plan_json(policy, &how, &json, &error);
-        else if (cellblock_start(policy, &how, &cell, &error) == 0 && wait_for_end(cell, signals, &error) == 0 &&
-                 cellblock_finish(cell, &result, &error) == 0)
+        else if (cellblock_start(policy, &how, &cell, &error) == 0 &&
+                 wait_for_end(cell, signals, &terminal, &error) == 0 && cellblock_finish(cell, &result, &error) == 0)
             status = request->json && cellblock_result_json(result, &json, &error) < 0
                          ? -1
                          : cellblock_result_shell_status(result);
     }
-    restore_terminals(terminals);
+    cb_terminal_restore(&terminal);
     if (json)
         puts(json);
-    if (result && !request->json && strcmp(cellblock_result_end(result), "output") == 0)
-        fputs("cellblock: ended: the program wrote more than the limit on its output\n", stderr);
+    status = report_loss(result, status);
+    if (result && !request->json && cellblock_result_limit(result))
+        fprintf(stderr, "cellblock: ended: the limit \"%s\" was passed\n", cellblock_result_limit(result));
     if (status < 0)
         status = report_failure(request, error);
     cellblock_result_free(result);

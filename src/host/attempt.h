@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cellblock.h"
+#include "host/cgroup.h"
 #include "host/ids.h"
 
 #include <errno.h>
@@ -51,9 +52,4 @@ struct cb_attempt cb_try_redirect(int unused);              /* in CLONE_NEWUSER 
 
 /* Not in a child: it only looks, and makes and removes one empty cgroup per tree. Value: which controllers can be used,
  * CB_CGROUP_* bits. */
-#define CB_CGROUP_MEMORY 1
-#define CB_CGROUP_PIDS 2
-#define CB_CGROUP_CPU 4
-#define CB_CGROUP_V2 8  /* in a tree of version 2 */
-#define CB_CGROUP_ALL (CB_CGROUP_MEMORY | CB_CGROUP_PIDS | CB_CGROUP_CPU)
 struct cb_attempt cb_try_cgroup(void);

@@ -24,24 +24,9 @@ static long long now_ms(void)
     return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
-/* clone3, or clone where that is not to be had (old kernels, filters of containers). No exit signal. */
-static pid_t start_child(uint64_t flags, int *pidfd)
-{
-    *pidfd = -1;
-    struct cb_clone_args arguments = {.flags = flags | CLONE_PIDFD, .pidfd = (uintptr_t)pidfd};
-    pid_t pid = cb_sys_clone3(&arguments, CB_CLONE_ARGS_SIZE_VER0);
-    if (pid >= 0 || (errno != ENOSYS && errno != EPERM))
-        return pid;
-#if defined(__s390__)
-    return (pid_t)syscall(SYS_clone, 0, flags | CLONE_PIDFD, pidfd, 0, 0);
-#else
-    return (pid_t)syscall(SYS_clone, flags | CLONE_PIDFD, 0, pidfd, 0, 0);
-#endif
-}
-
 int cb_attempt_fork(uint64_t flags, int *pidfd)
 {
-    pid_t pid = start_child(flags, pidfd);
+    pid_t pid = cb_sys_clone_pidfd(flags, pidfd, -1);
     if (pid == 0)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
     return pid;
@@ -151,7 +136,7 @@ int cb_attempt_run(uint64_t namespaces, cb_attempt_function function, int argume
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     cb_autofd int pidfd = -1;
-    pid_t pid = start_child(namespaces, &pidfd);
+    pid_t pid = cb_sys_clone_pidfd(namespaces, &pidfd, -1);
     if (pid == 0) {
         close(go_write);
         close(answer_read);

@@ -16,7 +16,7 @@ enum cb_feature {
     CB_FEATURE_LANDLOCK,
     CB_FEATURE_SECCOMP,         /* filters */
     CB_FEATURE_SECCOMP_NOTIFY,  /* user notification, and ADDFD */
-    CB_FEATURE_PIDFD,           /* clone3 with CLONE_PIDFD */
+    CB_FEATURE_PIDFD,           /* a child with a descriptor */
     CB_FEATURE_CLOSE_RANGE,
     CB_FEATURE_OPENAT2,
     CB_FEATURE_OVERLAY,         /* overlayfs in a user namespace: review workspaces */

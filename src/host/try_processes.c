@@ -9,10 +9,9 @@
 struct cb_attempt cb_try_pidfd(int unused)
 {
     cb_autofd int pidfd = -1;
-    struct cb_clone_args arguments = {.flags = CLONE_PIDFD, .pidfd = (uintptr_t)&pidfd};
-    pid_t pid = cb_sys_clone3(&arguments, CB_CLONE_ARGS_SIZE_VER0);
+    pid_t pid = cb_sys_clone_pidfd(0, &pidfd, -1);
     if (pid < 0)
-        return cb_attempt_failed("clone3(CLONE_PIDFD)");
+        return cb_attempt_failed("cloning with a pidfd");
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;)

@@ -356,12 +356,19 @@ static void explain_cgroup(struct verdict *verdict, const struct cb_attempt *att
         see(" only");
     } else if (attempt->errnum == ENOENT || attempt->errnum == EOPNOTSUPP) {
         see("no cgroup tree with memory, pids or cpu is there for this process");
+    } else if (attempt->errnum == EBUSY) {
+        see("our cgroup is delegated, but this process is in it itself, and it can't have both processes and limits "
+            "for cgroups below");
+        fix("start it from one below: sh -c 'cd /sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup) && mkdir -p main && "
+            "echo $$ >main/cgroup.procs && cd \"$OLDPWD\" && exec cellblock …' (a service: DelegateSubgroup=main, "
+            "systemd 254)");
+        fix("; limits work without it, less exactly");
+        return;
     } else {
         see_failure(verdict, attempt);
         see(": our cgroup is not delegated to this user");
     }
-    fix("start it in a cgroup of its own: systemd-run %s--scope -p Delegate=yes -- cellblock …",
-        around->root ? "" : "--user ");
+    fix("start it in a cgroup of its own: systemd-run --user --scope -p Delegate=yes -- cellblock …");
     if (*around->container)
         fix(" (in a container: with --cgroupns=private and a writable /sys/fs/cgroup)");
     fix("; limits work without it, less exactly");
@@ -396,7 +403,7 @@ static const char *seen_to_work(enum cb_feature feature)
     case CB_FEATURE_IDMAP: return "works on the filesystem of the current directory";
     case CB_FEATURE_SECCOMP: return "a filter refused what it should";
     case CB_FEATURE_SECCOMP_NOTIFY: return "a call was answered, and a descriptor handed over";
-    case CB_FEATURE_PIDFD: return "clone3, signal, poll and wait";
+    case CB_FEATURE_PIDFD: return "clone, signal, poll and wait";
     case CB_FEATURE_OVERLAY: return "files were changed through one, on tmpfs";
     case CB_FEATURE_NFT_REDIRECT: return "a redirected connection arrived";
     default: return "works";

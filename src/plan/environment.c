@@ -112,15 +112,19 @@ int cb_plan_environment(struct cb_plan *plan, const struct cellblock_options *op
     const struct cb_resolved *resolved = plan->resolved;
     bool there = cb_decide_file(resolved->policy, context->directory).access != CB_ACCESS_NONE &&
                  !(resolved->scratch && cb_path_within(context->directory, resolved->workspace));
-    plan->directory = strdup(there ? context->directory : resolved->workspace);
+    bool elsewhere = resolved->scratch && plan->private_directory;
+    plan->directory = elsewhere ? cb_format("%s/work", plan->private_directory)
+                                : strdup(there ? context->directory : resolved->workspace);
+    cb_autofree char *temporary = plan->private_directory ? cb_format("%s/tmp", plan->private_directory) : NULL;
     cb_autofree char *path = search_path(plan, context->search_path);
-    if (!path || !plan->directory)
+    if (!path || !plan->directory || (plan->private_directory && !temporary))
         return cb_fail_memory(error);
     struct maker maker = {.plan = plan, .error = error};
     if (cb_policy_env_set(resolved->policy, add_set, &maker) < 0 || pass_on(&maker, options->envp) < 0)
         return -1;
     if ((!has_name(&maker, "PATH") && add(&maker, "PATH", path) < 0) ||
         (!has_name(&maker, "HOME") && add(&maker, "HOME", plan->home) < 0) ||
+        (temporary && !has_name(&maker, "TMPDIR") && add(&maker, "TMPDIR", temporary) < 0) ||
         add(&maker, "PWD", plan->directory) < 0)
         return -1;
     if (!cb_array_push(&plan->envp, &maker.count))

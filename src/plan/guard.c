@@ -9,15 +9,9 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/missing.h"
 #include "base/text.h"
 
-#include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
 #include <string.h>
-#include <sys/syscall.h>
 
 static int add_path(char ***list, size_t *count, const char *path, cellblock_error **error)
 {
@@ -115,71 +109,11 @@ static int refuse_twins(const struct cb_plan *plan, cellblock_error **error)
     return 0;
 }
 
-/* Small enough to write by hand: these calls are notified, everything else is the main filter's business. */
-static int make_filter(struct cb_plan *plan, cellblock_error **error)
-{
-    static const unsigned names[] = {
-#ifdef SYS_mkdir
-        SYS_mkdir, SYS_symlink, SYS_rename,
-#endif
-#ifdef SYS_renameat
-        SYS_renameat,
-#endif
-        SYS_mkdirat, SYS_symlinkat, SYS_renameat2,
-    };
-    static const struct {
-        unsigned number;
-        unsigned flags_argument;
-    } creating[] = {
-#ifdef SYS_open
-        {SYS_open, 1},
-#endif
-        {SYS_openat, 2},
-    };
-    const size_t name_count = sizeof names / sizeof *names, creating_count = sizeof creating / sizeof *creating;
-    struct sock_filter *code = calloc(name_count + 5 * creating_count + 8, sizeof *code);
-    if (!code)
-        return cb_fail_memory(error);
-    plan->guard_filter.code = code;
-    plan->guard_filter.owned = true;
-    size_t n = 0;
-    const struct sock_filter load_number = BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-    const struct sock_filter notify = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
-    const struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    code[n++] = load_number;
-    if (plan->guard.files) {
-#ifdef SYS_creat
-        code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_creat, 0, 1);
-        code[n++] = notify;
-#endif
-        for (size_t i = 0; i < creating_count; i++) {
-            unsigned offset = (unsigned)(offsetof(struct seccomp_data, args) + 8 * creating[i].flags_argument);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-            offset += 4;
-#endif
-            code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, creating[i].number, 0, 4);
-            code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offset);
-            code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_CREAT, 0, 1);
-            code[n++] = notify;
-            code[n++] = allow;
-        }
-    }
-    for (size_t i = 0; i < name_count; i++)
-        code[n++] =
-            (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, names[i], (unsigned char)(name_count - i), 0);
-    code[n++] = allow;
-    code[n++] = notify;
-    plan->guard_filter.length = n;
-    return 0;
-}
-
 int cb_plan_guard(struct cb_plan *plan, cellblock_error **error)
 {
     if (guard_absents(plan, error) < 0)
         return -1;
     if (plan->guard.area_count == 0)
         return 0;
-    return refuse_twins(plan, error) < 0 || guard_above(plan, error) < 0 || list_fixed(plan, error) < 0
-               ? -1
-               : make_filter(plan, error);
+    return refuse_twins(plan, error) < 0 || guard_above(plan, error) < 0 || list_fixed(plan, error) < 0 ? -1 : 0;
 }

@@ -40,6 +40,8 @@ static uint64_t rights_for(const struct cb_plan *plan, const struct cb_step *ste
         rights = step->access == CB_ACCESS_WRITE ? all & ~guarded_rights(plan, step) : read_rights;
         if (step->device)
             rights &= ~LANDLOCK_ACCESS_FS_EXECUTE;
+        if (plan->tier == CB_TIER_LANDLOCK && strcmp(step->at, "proc") == 0)
+            rights &= ~LANDLOCK_ACCESS_FS_EXECUTE;
         break;
     case CB_STEP_SCRATCH:
         rights = all & ~guarded_rights(plan, step);
@@ -66,7 +68,8 @@ int cb_plan_landlock(struct cb_plan *plan, cellblock_error **error)
 {
     plan->landlock_abi = cb_host_landlock_abi();
     if (plan->landlock_abi == 0) {
-        if (cb_decide_accept_weaker(plan->resolved->policy, "landlock") && plan->guard.absent_count == 0)
+        if (cb_decide_accept_weaker(plan->resolved->policy, "landlock") && plan->guard.absent_count == 0 &&
+            plan->tier == CB_TIER_NAMESPACES)
             return json_array_append_new(plan->weaker, json_string("landlock")) < 0 ? cb_fail_memory(error) : 0;
         cb_fail(error, CELLBLOCK_ERROR_REFUSED, 0,
                 "Landlock is not available on this kernel, and the policy asks for it");
@@ -77,7 +80,11 @@ int cb_plan_landlock(struct cb_plan *plan, cellblock_error **error)
     size_t size;
     struct cb_landlock_ruleset_attr all = cb_landlock_handled(plan->landlock_abi, &size);
     plan->landlock_handled = all.handled_access_fs;
-    plan->landlock_scoped = all.scoped; /* not the network rights: the cell's own loopback is free */
+    plan->landlock_scoped = all.scoped;
+    if (plan->tier == CB_TIER_LANDLOCK) {
+        plan->landlock_network = all.handled_access_net; /* in the other tier the cell's own loopback is free */
+        plan->signals_answered = !(all.scoped & LANDLOCK_SCOPE_SIGNAL);
+    }
     for (size_t i = 0; i < plan->step_count; i++)
         plan->steps[i].landlock = rights_for(plan, &plan->steps[i], plan->landlock_handled) & plan->landlock_handled;
     return 0;

@@ -46,13 +46,14 @@ void cb_plan_free(struct cb_plan *plan)
         cb_close_cleanup(&plan->steps[i].tree);
     }
     free(plan->steps);
+    free(plan->private_directory);
     free(plan->home);
     free(plan->directory);
     free_counted(plan->guard.areas, plan->guard.area_count);
     free_counted(plan->guard.absents, plan->guard.absent_count);
     free_counted(plan->guard.fixed, plan->guard.fixed_count);
     cb_filter_free(&plan->filter);
-    cb_filter_free(&plan->guard_filter);
+    cb_filter_free(&plan->call_filter);
     free(plan->rlimits);
     free_list(plan->argv);
     free_list(plan->envp);
@@ -68,7 +69,7 @@ static void plan_cleanup(struct cb_plan **plan)
 }
 
 #ifdef CELLBLOCK_TEST_HOOKS
-static unsigned layers_turned_off(void)
+unsigned cb_layers_turned_off(void)
 {
     static const struct {
         const char *word;
@@ -78,6 +79,7 @@ static unsigned layers_turned_off(void)
         {"capabilities", CB_OFF_CAPABILITIES}, {"privileges", CB_OFF_PRIVILEGES}, {"guard", CB_OFF_GUARD},
         {"session", CB_OFF_SESSION},         {"descriptors", CB_OFF_DESCRIPTORS}, {"limits", CB_OFF_LIMITS},
         {"environment", CB_OFF_ENVIRONMENT}, {"proc", CB_OFF_PROC},             {"ids", CB_OFF_IDS},
+        {"cgroup", CB_OFF_CGROUP},
     };
     const char *off = getenv("CELLBLOCK_TEST_OFF");
     unsigned layers = 0;
@@ -103,10 +105,29 @@ static bool can_administrate(void)
     return admin == CAP_SET && setuid == CAP_SET;
 }
 
+/* Without a user namespace the cell is the caller. Root then stays root, without capabilities: owner of root's files
+ * still, as far as Landlock lets it. */
+static int keep_ids(struct cb_plan *plan, const cellblock_policy *policy, cellblock_error **error)
+{
+    if (plan->outside_uid != 0)
+        return 0;
+    if (cb_decide_accept_weaker(policy, "ids"))
+        return json_array_append_new(plan->weaker, json_string("ids: the code runs as root, without capabilities")) < 0
+                   ? cb_fail_memory(error)
+                   : 0;
+    cb_fail(error, CELLBLOCK_ERROR_REFUSED, 0,
+            "the caller is root, and without a user namespace the code can't be given an unprivileged id");
+    cb_error_layer(error, "ids");
+    return cb_error_hint(error, "run cellblock as an ordinary user, or accept that the code runs as root without "
+                                "capabilities: --accept-weaker ids");
+}
+
 static int choose_ids(struct cb_plan *plan, const cellblock_policy *policy, cellblock_error **error)
 {
     plan->inside_uid = plan->outside_uid = geteuid();
     plan->inside_gid = plan->outside_gid = getegid();
+    if (plan->tier == CB_TIER_LANDLOCK)
+        return keep_ids(plan, policy, error);
     enum cb_mapping mapping = cb_mapping_of_caller();
     if (mapping == CB_MAPPING_SELF)
         return 0;
@@ -150,13 +171,32 @@ static const char *variable(const char *const *envp, const char *name)
     return NULL;
 }
 
-/* Where the caller stands, with no symbolic link in it. */
-static int find_directory(const char *given, char **directory, cellblock_error **error)
+/* For a caller whose directory was deleted: the workspace, if that is given by an absolute path; for one in memory any
+ * place will do that the cell does not need otherwise. NULL: there is none. */
+static const char *other_directory(const cellblock_policy *policy)
 {
+    static const char *const spare[] = {"/mnt", "/srv", "/media"};
+    const char *workspace = cb_decide_workspace_path(policy);
+    if (workspace[0] == '/')
+        return workspace;
+    for (size_t i = 0; i < sizeof spare / sizeof *spare; i++)
+        if (cb_decide_workspace_mode(policy) == CB_WORKSPACE_SCRATCH && access(spare[i], F_OK) == 0)
+            return spare[i];
+    return NULL;
+}
+
+/* Where the caller stands, with no symbolic link in it. */
+static int find_directory(const char *given, const cellblock_policy *policy, char **directory, cellblock_error **error)
+{
+    const char *other = given ? NULL : other_directory(policy);
     cb_autofree char *current = given && given[0] == '/' ? strdup(given) : getcwd(NULL, 0);
+    if ((!current || current[0] != '/') && other) {
+        free(current);
+        current = strdup(other);
+    }
     if (!current || current[0] != '/') {
         cb_fail(error, CELLBLOCK_ERROR_USAGE, current ? ENOENT : errno, "the current directory");
-        return cb_error_hint(error, "change to a directory that exists");
+        return cb_error_hint(error, "change to a directory that exists, or name one with --workspace");
     }
     cb_autofree char *wanted = given && given[0] != '/' ? cb_format("%s/%s", current, given) : strdup(current);
     if (!wanted)
@@ -171,19 +211,49 @@ static int find_directory(const char *given, char **directory, cellblock_error *
     return 0;
 }
 
-int cb_plan_make(const cellblock_policy *policy, const struct cellblock_options *options, struct cb_plan **plan,
-                 cellblock_error **error)
+/* Ids are mapped, descriptors named and processes counted through it. */
+static int check_proc(cellblock_error **error)
+{
+    if (access("/proc/self/uid_map", F_OK) == 0)
+        return 0;
+    cb_fail(error, CELLBLOCK_ERROR_REFUSED, errno, "looking for our own process in /proc");
+    cb_error_layer(error, "proc of the host");
+    return cb_error_hint(error, "mount it: mount -t proc proc /proc");
+}
+
+/* What no policy can have in this tier. */
+static int list_losses(const struct cb_plan *plan, const char *without, cellblock_error **error)
+{
+    static const char *const losses[] = {
+        "files: names and attributes of what is not granted can be seen; contents can't",
+        "processes: other processes, their command lines, and the host's connections can be seen",
+        "tmp: the private directory is on disk and has no limit of its own",
+    };
+    int failed = json_array_append_new(plan->weaker,
+                                       json_sprintf("namespaces: %s", without ? without : "not asked for"));
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++)
+        failed |= json_array_append_new(plan->weaker, json_string(losses[i]));
+    return failed ? cb_fail_memory(error) : 0;
+}
+
+int cb_plan_make(const cellblock_policy *policy, const struct cellblock_options *options,
+                 const struct cb_ground *ground, struct cb_plan **plan, cellblock_error **error)
 {
     if (!options->argv || !options->argv[0] || !options->argv[0][0])
         return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "no program to run");
     struct cb_plan *made __attribute__((cleanup(plan_cleanup))) = calloc(1, sizeof *made);
     if (!made || !(made->weaker = json_array()))
         return cb_fail_memory(error);
+    made->tier = ground->tier;
+    if (made->tier == CB_TIER_LANDLOCK && list_losses(made, ground->without, error) < 0)
+        return -1;
+    made->cgroup = ground->cgroup;
+    made->open_files = options->open_files;
 #ifdef CELLBLOCK_TEST_HOOKS
-    made->off = layers_turned_off();
+    made->off = cb_layers_turned_off();
 #endif
     cb_autofree char *directory = NULL;
-    if (find_directory(options->directory, &directory, error) < 0)
+    if (check_proc(error) < 0 || find_directory(options->directory, policy, &directory, error) < 0)
         return -1;
     const char *home = variable(options->envp, "HOME");
     struct cb_context context = {
@@ -195,11 +265,13 @@ int cb_plan_make(const cellblock_policy *policy, const struct cellblock_options 
     made->home = strdup(home_of_cell);
     if (!made->home)
         return cb_fail_memory(error);
+    bool mounts = made->tier == CB_TIER_NAMESPACES;
     if (choose_ids(made, policy, error) < 0 || copy_argv(made, options->argv, error) < 0 ||
-        cb_resolve(policy, &context, &made->resolved, error) < 0 || cb_plan_mounts(made, error) < 0 ||
+        cb_resolve(policy, &context, &made->resolved, error) < 0 ||
+        (mounts ? cb_plan_mounts(made, error) : cb_plan_places(made, variable(options->envp, "TMPDIR"), error)) < 0 ||
         cb_plan_guard(made, error) < 0 || cb_plan_landlock(made, error) < 0 ||
         cb_filter_for_policy(made->resolved->policy, &made->filter, error) < 0 || cb_plan_limits(made, error) < 0 ||
-        cb_plan_environment(made, options, &context, error) < 0)
+        cb_plan_calls(made, error) < 0 || cb_plan_environment(made, options, &context, error) < 0)
         return -1;
     *plan = cb_steal(made);
     return 0;

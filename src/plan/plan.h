@@ -3,10 +3,12 @@
  * allocates nothing. */
 #pragma once
 
+#include "host/cgroup.h"
 #include "plan/filter.h"
 #include "policy/resolve.h"
 
 #include <jansson.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 /* What the root of the cell is assembled from, in order: parents before children. */
@@ -39,6 +41,11 @@ struct cb_step {
     uint64_t landlock;    /* rights on it; 0: no rule of its own */
 };
 
+enum cb_tier {
+    CB_TIER_NAMESPACES,
+    CB_TIER_LANDLOCK,     /* no namespaces to be had: Landlock and seccomp on the host's own tree */
+};
+
 struct cb_rlimit {
     int resource;
     rlim_t value;
@@ -55,23 +62,46 @@ struct cb_guard {
     bool files;           /* some absent path may not even come as a file: file creation is watched too */
 };
 
+/* Limits over all processes of the cell together, kept by a cgroup where there is one, else by the supervisor's
+ * watchdog. CB_UNLIMITED for none. */
+struct cb_tree_limits {
+    uint64_t memory;            /* bytes */
+    uint64_t processes;
+    uint64_t cpu_time_ms;
+    uint64_t cpus;              /* thousandths */
+    uint64_t disk;              /* bytes written */
+    uint64_t inodes;
+};
+
 struct cb_plan {
     struct cb_resolved *resolved;
+    enum cb_tier tier;
+    struct cb_tree_limits tree;
+    unsigned cgroup;            /* which of them the cell's cgroup keeps: CB_CGROUP_* */
     bool privileged;            /* the caller is root: the cell runs as an id that nobody uses */
     unsigned inside_uid, inside_gid, outside_uid, outside_gid;
 
     struct cb_step *steps;
     size_t step_count;
     uint64_t scratch_size;
+    uint64_t scratch_inodes;
+    cpu_set_t processors;       /* that the cell is pinned to, when `pinned` */
+    bool pinned;
+    rlim_t open_files;          /* soft limit of the caller's, where it is not the one in force; 0: it is */
+    char *private_directory;    /* tier landlock: made and removed by the cell's first process; NULL in the other */
     char *home;                 /* of the cell */
     char *directory;            /* where the program starts */
 
     int landlock_abi;
     uint64_t landlock_handled;
     uint64_t landlock_scoped;
+    uint64_t landlock_network;  /* handled with no rule: nothing goes; tier landlock only */
+    bool signals_answered;      /* no scope for signals: the supervisor sends them; tier landlock only */
     struct cb_filter filter;
     struct cb_guard guard;
-    struct cb_filter guard_filter; /* empty when nothing is guarded */
+    struct cb_filter call_filter;  /* calls that the supervisor answers, or that this cell's limits refuse; see calls.c */
+    bool answered;                 /* … and some are answered: it has a listener */
+    bool memory_answered;          /* no cgroup counts memory: what a watchdog could not see is asked for */
 
     struct cb_rlimit *rlimits;
     size_t rlimit_count;
@@ -105,15 +135,30 @@ enum cb_test_layer {
     CB_OFF_ENVIRONMENT = 1 << 9,
     CB_OFF_PROC = 1 << 10,     /* /proc writable */
     CB_OFF_IDS = 1 << 11,      /* root stays root */
+    CB_OFF_CGROUP = 1 << 12,   /* the watchdog keeps all limits */
 };
 #ifdef CELLBLOCK_TEST_HOOKS
+unsigned cb_layers_turned_off(void);
 #define cb_layer_on(plan, layer) (!((plan)->off & (layer)))
 #else
+static inline unsigned cb_layers_turned_off(void)
+{
+    return 0;
+}
 #define cb_layer_on(plan, layer) ((void)(plan), true)
 #endif
 
-int cb_plan_make(const cellblock_policy *policy, const struct cellblock_options *options, struct cb_plan **plan,
-                 cellblock_error **error);
+/* What was made or found for a cell before it is planned. */
+struct cb_ground {
+    enum cb_tier tier;
+    const char *without;        /* why there are no namespaces, when they were wanted; else NULL */
+    unsigned cgroup;            /* of the cell: CB_CGROUP_* */
+};
+
+int cb_plan_make(const cellblock_policy *policy, const struct cellblock_options *options,
+                 const struct cb_ground *ground, struct cb_plan **plan, cellblock_error **error);
+/* The limits over the whole cell that a policy asks for. */
+struct cb_tree_limits cb_plan_tree_limits(const cellblock_policy *policy);
 void cb_plan_free(struct cb_plan *plan);
 
 /* For `cellblock run --plan`: everything above, for a person. */
@@ -123,8 +168,11 @@ json_t *cb_plan_report(const struct cb_plan *plan);
 
 /* Parts of the planning, one file each. */
 int cb_plan_mounts(struct cb_plan *plan, cellblock_error **error);
+/* Tier landlock: no mounts; the same list of places, as rules only. */
+int cb_plan_places(struct cb_plan *plan, const char *temporary, cellblock_error **error);
 int cb_plan_landlock(struct cb_plan *plan, cellblock_error **error);
 int cb_plan_environment(struct cb_plan *plan, const struct cellblock_options *options, const struct cb_context *context,
                         cellblock_error **error);
 int cb_plan_limits(struct cb_plan *plan, cellblock_error **error);
 int cb_plan_guard(struct cb_plan *plan, cellblock_error **error);
+int cb_plan_calls(struct cb_plan *plan, cellblock_error **error);

@@ -31,28 +31,85 @@ static json_t *requested(const struct cb_plan *plan)
                      limits(plan));
 }
 
+/* Who keeps which limit. */
+static json_t *keepers(const struct cb_plan *plan)
+{
+    const char *cgroup = plan->cgroup & CB_CGROUP_V2 ? "cgroup v2" : "cgroup v1";
+    const struct {
+        enum cb_limit limit;
+        const char *keeper;
+    } rows[] = {
+        {CB_LIMIT_MEMORY, plan->cgroup & CB_CGROUP_MEMORY ? cgroup : "watchdog"},
+        {CB_LIMIT_PROCESSES, plan->cgroup & CB_CGROUP_PIDS      ? cgroup
+                             : plan->tier == CB_TIER_NAMESPACES ? "rlimit"
+                                                                : "watchdog"},
+        {CB_LIMIT_CPU_TIME, plan->cgroup & CB_CGROUP_CPUACCT ? cgroup : "watchdog"},
+        {CB_LIMIT_CPUS, plan->cgroup & CB_CGROUP_CPU ? cgroup : "watchdog"},
+        {CB_LIMIT_DISK, "watchdog"},
+        {CB_LIMIT_INODES, "watchdog"},
+        {CB_LIMIT_WALL_TIME, "timer"},
+        {CB_LIMIT_OUTPUT, "relay"},
+        {CB_LIMIT_OPEN_FILES, "rlimit"},
+        {CB_LIMIT_FILE_SIZE, "rlimit"},
+        {CB_LIMIT_TMP, plan->tier == CB_TIER_NAMESPACES ? "tmpfs" : NULL},
+    };
+    json_t *object = json_object();
+    for (size_t i = 0; object && i < sizeof rows / sizeof *rows; i++)
+        if (cb_decide_limit(plan->resolved->policy, rows[i].limit).value != CB_UNLIMITED && rows[i].keeper)
+            json_object_set_new(object, cb_limit_word(rows[i].limit), json_string(rows[i].keeper));
+    return object;
+}
+
+/* What the kernel's Landlock does not have, of what a newer one has. */
+static json_t *landlock(const struct cb_plan *plan)
+{
+    static const struct {
+        int since;
+        const char *word;
+    } parts[] = {{2, "moving between directories"}, {3, "truncating"}, {4, "TCP"}, {5, "ioctl on devices"},
+                 {6, "scopes for signals and abstract sockets"}};
+    json_t *lacks = json_array();
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (plan->landlock_abi < parts[i].since)
+            json_array_append_new(lacks, json_string(parts[i].word));
+    return json_pack("{s:i, s:b, s:o}", "abi", plan->landlock_abi, "scopes", plan->landlock_scoped != 0, "lacks",
+                     lacks);
+}
+
+/* What is different in the two tiers. */
+static json_t *enforced_by_tier(const struct cb_plan *plan)
+{
+    return plan->tier == CB_TIER_NAMESPACES
+               ? json_pack("{s:s, s:[s,s,s,s,s,s,s], s:s, s:s}", "files", "private root", "namespaces", "user", "mount",
+                           "pid", "net", "ipc", "uts", "cgroup", "network", "loopback only", "processes",
+                           "pid namespace")
+               : json_pack("{s:s, s:[], s:s, s:s, s:s}", "files", "Landlock rules on the host's tree", "namespaces",
+                           "network", "no sockets", "processes", "tree kept by a reaper", "signals",
+                           plan->signals_answered ? "sent by the supervisor" : "Landlock scope");
+}
+
 static json_t *enforced(const struct cb_plan *plan)
 {
-    json_t *object = json_pack(
-        "{s:s, s:[s,s,s,s,s,s,s], s:{s:i, s:i, s:b}, s:{s:s, s:i, s:b}, s:b, s:s, s:s, s:s, s:s}", "files",
-        "private root", "namespaces", "user", "mount", "pid", "net", "ipc", "uts", "cgroup", "ids", "inside",
-        (int)plan->inside_uid, "outside", (int)plan->outside_uid, "unprivileged", plan->outside_uid != 0, "seccomp",
-        "profile", profile_word(plan), "instructions", (int)plan->filter.length, "custom",
-        cb_policy_has_custom_syscalls(plan->resolved->policy), "no_new_privs", 1, "capabilities", "none", "network",
-        "loopback only", "memory", "per process (RLIMIT_DATA)", "processes", "per cell (RLIMIT_NPROC)");
-    if (object)
-        json_object_set_new(object, "landlock",
-                            plan->landlock_handled ? json_pack("{s:i, s:b}", "abi", plan->landlock_abi, "scopes",
-                                                               plan->landlock_scoped != 0)
-                                                   : json_null());
-    if (object)
-        json_object_set_new(object, "guarded_paths", json_integer((json_int_t)plan->guard.absent_count));
+    json_t *object = enforced_by_tier(plan);
+    json_t *common = json_pack(
+        "{s:{s:i, s:i, s:b}, s:{s:s, s:i, s:b}, s:b, s:s, s:o, s:o, s:I}", "ids", "inside", (int)plan->inside_uid,
+        "outside", (int)plan->outside_uid, "unprivileged", plan->outside_uid != 0, "seccomp", "profile",
+        profile_word(plan), "instructions", (int)plan->filter.length, "custom",
+        cb_policy_has_custom_syscalls(plan->resolved->policy), "no_new_privs", 1, "capabilities", "none", "limits",
+        keepers(plan), "landlock", plan->landlock_handled ? landlock(plan) : json_null(), "guarded_paths",
+        (json_int_t)plan->guard.absent_count);
+    if (!object || json_object_update(object, common) < 0) {
+        json_decref(object);
+        object = NULL;
+    }
+    json_decref(common);
     return object;
 }
 
 json_t *cb_plan_report(const struct cb_plan *plan)
 {
-    return json_pack("{s:s, s:o, s:o, s:O}", "tier", "namespaces", "requested", requested(plan), "enforced",
+    const char *tier = plan->tier == CB_TIER_LANDLOCK ? "landlock" : "namespaces";
+    return json_pack("{s:s, s:o, s:o, s:O}", "tier", tier, "requested", requested(plan), "enforced",
                      enforced(plan), "weaker", plan->weaker);
 }
 

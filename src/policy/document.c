@@ -210,10 +210,12 @@ static const char *number_of(const struct cb_key *key, const struct cb_json *val
             return "must not be negative";
         if (strpbrk(value->text, "eE"))
             return "must be written without an exponent";
-        if (key->kind != CB_KIND_DURATION && strchr(value->text, '.'))
+        if (key->kind != CB_KIND_DURATION && key->kind != CB_KIND_SHARE && strchr(value->text, '.'))
             return "must be a whole number";
     }
-    return key->kind == CB_KIND_DURATION ? cb_value_duration(value->text, out) : cb_value_size(value->text, out);
+    return key->kind == CB_KIND_DURATION ? cb_value_duration(value->text, out)
+           : key->kind == CB_KIND_SHARE  ? cb_value_share(value->text, out)
+                                         : cb_value_size(value->text, out);
 }
 
 static int read_limit(const struct reader *reader, struct place place, const struct cb_key *key,
@@ -222,11 +224,12 @@ static int read_limit(const struct reader *reader, struct place place, const str
     struct cb_document *document = reader->document;
     uint64_t number = CB_UNLIMITED;
     if (value->type != CB_JSON_NULL) {
-        bool string_fits = value->type == CB_JSON_STRING && key->kind != CB_KIND_COUNT;
+        bool string_fits = value->type == CB_JSON_STRING && key->kind != CB_KIND_COUNT && key->kind != CB_KIND_SHARE;
         if (value->type != CB_JSON_NUMBER && !string_fits)
             return refuse_type(reader, place, key, value,
-                               key->kind == CB_KIND_COUNT ? "a whole number, or null for unlimited"
-                                                          : "a number, a string with a unit, or null for unlimited");
+                               key->kind == CB_KIND_COUNT   ? "a whole number, or null for unlimited"
+                               : key->kind == CB_KIND_SHARE ? "a number, or null for unlimited"
+                                                            : "a number, a string with a unit, or null for unlimited");
         char name[128];
         const char *reason = number_of(key, value, &number);
         if (reason && value->type == CB_JSON_STRING)
@@ -240,6 +243,7 @@ static int read_limit(const struct reader *reader, struct place place, const str
                           full_name(place, key->name, name), (unsigned long long)key->minimum,
                           key->kind == CB_KIND_DURATION ? " ms"
                           : key->kind == CB_KIND_SIZE   ? " bytes"
+                          : key->kind == CB_KIND_SHARE  ? " thousandths of a processor"
                                                         : "");
     }
     document->limit_given[key->number] = true;
@@ -456,11 +460,6 @@ static int read_key(struct reader *reader, struct place place, const struct cb_k
     struct cb_document *document = reader->document;
     const char *text = NULL;
     int word = 0;
-    if (key->kind == CB_KIND_NEVER) {
-        char name[128];
-        return refuse(reader, value->key_line, value->key_column, "%s: %s", full_name(place, key->name, name),
-                      key->unavailable);
-    }
     switch (key->id) {
     case CB_KEY_SCHEMA:
         return read_text(reader, place, key, value, &text);

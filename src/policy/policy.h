@@ -51,6 +51,9 @@ enum cb_limit {
     CB_LIMIT_FILE_SIZE,  /* bytes */
     CB_LIMIT_OUTPUT,     /* bytes, per stream */
     CB_LIMIT_TMP,        /* bytes: /tmp, the private home and /dev/shm together */
+    CB_LIMIT_CPUS,       /* thousandths of a processor */
+    CB_LIMIT_DISK,       /* bytes written to writable directories */
+    CB_LIMIT_INODES,     /* files made in writable directories */
     CB_LIMIT_COUNT,
 };
 #define CB_UNLIMITED UINT64_MAX

@@ -185,7 +185,9 @@ static int resolve_workspace(struct resolver *resolver, cellblock_error **error)
     }
     if (!S_ISDIR(walk.mode))
         return cb_fail(error, CELLBLOCK_ERROR_USAGE, ENOTDIR, "workspace %s", path);
-    if (cb_workspace_check(walk.path, resolver->context->home, on_purpose, error) < 0)
+    /* In memory it changes nothing of what is there: only the system must not be covered by it. */
+    bool harmless = resolver->out->scratch && !cb_is_system_path(walk.path);
+    if (cb_workspace_check(walk.path, resolver->context->home, on_purpose || harmless, error) < 0)
         return -1;
     for (size_t i = 0; i < walk.link_count; i++)
         if (add_link(resolver, &walk.links[i], error) < 0)

@@ -37,7 +37,7 @@ const struct cb_word cb_syscall_profile_words[] = {
 const struct cb_word cb_isolation_words[] = {
     {"auto", CB_ISOLATION_AUTO, NULL},
     {"namespaces", CB_ISOLATION_NAMESPACES, NULL},
-    {"landlock", CB_ISOLATION_LANDLOCK, "the tier \"landlock\" is not available in this version: use \"namespaces\""},
+    {"landlock", CB_ISOLATION_LANDLOCK, NULL},
     {"gvisor", 0, "the tier \"gvisor\" is not available in this version: use \"namespaces\""},
     {NULL, 0, NULL},
 };
@@ -47,7 +47,8 @@ const struct cb_word cb_weaker_words[] = {
     {"user-namespace", 0, NULL}, {"namespaces", 0, NULL}, {"mount-api", 0, NULL},      {"proc", 0, NULL},
     {"idmap", 0, NULL},          {"landlock", 0, NULL},   {"seccomp", 0, NULL},        {"seccomp-notify", 0, NULL},
     {"pidfd", 0, NULL},          {"close_range", 0, NULL}, {"openat2", 0, NULL},       {"overlay", 0, NULL},
-    {"cgroup", 0, NULL},         {"nft-redirect", 0, NULL}, {NULL, 0, NULL},
+    {"cgroup", 0, NULL},         {"nft-redirect", 0, NULL}, {"protected-paths", 0, NULL}, {"ids", 0, NULL},
+    {"signals", 0, NULL},        {NULL, 0, NULL},
 };
 
 #define SECTION(table) {.keys = (table), .count = sizeof(table) / sizeof *(table)}
@@ -82,11 +83,12 @@ static const struct cb_section file_section = SECTION(file_keys);
 #define MOST ((uint64_t)INT64_MAX)
 #define MOST_TIME ((uint64_t)INT64_MAX / 1000000)
 #define MOST_THINGS ((uint64_t)INT32_MAX)
+#define MOST_CPUS ((uint64_t)65536)
 
 static const struct cb_key limit_keys[] = {
-    {"memory", CB_KEY_LIMIT, CB_KIND_SIZE, "Memory of each process.",
+    {"memory", CB_KEY_LIMIT, CB_KIND_SIZE, "Memory of the whole cell, with what it shares and what it keeps in memory file systems.",
      .number = CB_LIMIT_MEMORY, .minimum = MIB, .maximum = MOST},
-    {"cpu_time", CB_KEY_LIMIT, CB_KIND_DURATION, "Processor time of each process.",
+    {"cpu_time", CB_KEY_LIMIT, CB_KIND_DURATION, "Processor time of the whole cell.",
      .number = CB_LIMIT_CPU_TIME, .minimum = 1, .maximum = MOST_TIME},
     {"wall_time", CB_KEY_LIMIT, CB_KIND_DURATION, "Time from the start until the cell is ended.",
      .number = CB_LIMIT_WALL_TIME, .minimum = 1, .maximum = MOST_TIME},
@@ -100,12 +102,12 @@ static const struct cb_key limit_keys[] = {
      .number = CB_LIMIT_OUTPUT, .minimum = 1, .maximum = MOST},
     {"tmp", CB_KEY_LIMIT, CB_KIND_SIZE, "Room in /tmp, the private home and /dev/shm together.",
      .number = CB_LIMIT_TMP, .minimum = 64 * KIB, .maximum = MOST},
-    {"cpus", CB_KEY_LIMIT, CB_KIND_NEVER, "Share of the processors.",
-     .unavailable = "a limit on processor share is not available in this version"},
-    {"disk", CB_KEY_LIMIT, CB_KIND_NEVER, "Bytes that the code may add to the workspace.",
-     .unavailable = "a limit on disk space is not available in this version: \"file_size\" limits single files"},
-    {"inodes", CB_KEY_LIMIT, CB_KIND_NEVER, "Files that the code may add to the workspace.",
-     .unavailable = "a limit on the number of files is not available in this version"},
+    {"cpus", CB_KEY_LIMIT, CB_KIND_SHARE, "How many processors the whole cell may keep busy: 1.5 is one and a half.",
+     .number = CB_LIMIT_CPUS, .minimum = 10, .maximum = 1000 * MOST_CPUS},
+    {"disk", CB_KEY_LIMIT, CB_KIND_SIZE, "Bytes that the code may write to the workspace and other directories on disk.",
+     .number = CB_LIMIT_DISK, .minimum = 4 * KIB, .maximum = MOST},
+    {"inodes", CB_KEY_LIMIT, CB_KIND_COUNT, "Files and directories that the code may make there.",
+     .number = CB_LIMIT_INODES, .minimum = 1, .maximum = MOST_THINGS},
 };
 static const struct cb_section limit_section = SECTION(limit_keys);
 
@@ -228,7 +230,7 @@ const char *cb_isolation_word(enum cb_isolation isolation)
 const char *cb_limit_word(enum cb_limit limit)
 {
     for (size_t i = 0; i < limit_section.count; i++)
-        if (limit_keys[i].kind != CB_KIND_NEVER && limit_keys[i].number == (int)limit)
+        if (limit_keys[i].number == (int)limit)
             return limit_keys[i].name;
     return NULL;
 }

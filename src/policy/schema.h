@@ -16,13 +16,13 @@ enum cb_kind {
     CB_KIND_SIZE,     /* bytes; null: unlimited */
     CB_KIND_DURATION, /* time; null: unlimited */
     CB_KIND_COUNT,    /* a whole number; null: unlimited */
+    CB_KIND_SHARE,    /* a number with up to three decimals, kept in thousandths; null: unlimited */
     CB_KIND_NAMES,    /* a list of strings, each one of `words` or passed by `check` */
     CB_KIND_VALUES,   /* an object of strings, the keys passed by `check` */
     CB_KIND_OBJECT,   /* an object with the keys of `section` */
     CB_KIND_RULES,    /* a list of such objects */
     CB_KIND_WORD_OR_OBJECT,
     CB_KIND_EMPTY, /* a list that must be empty as long as its rules are not available */
-    CB_KIND_NEVER, /* not available at all */
 };
 
 enum cb_key_id {
@@ -74,7 +74,7 @@ struct cb_key {
     const char *(*check)(const char *); /* see values.h */
     const char *pattern;                /* the same as `check`, as a regular expression for editors */
     const struct cb_section *section;
-    const char *unavailable; /* the refusal of CB_KIND_EMPTY and CB_KIND_NEVER */
+    const char *unavailable; /* the refusal of CB_KIND_EMPTY */
 };
 
 struct cb_section {

@@ -37,15 +37,16 @@ static void write_number(struct cb_writer *writer, const struct cb_key *key)
 {
     cb_write_list(writer, "anyOf");
     cb_write_object(writer, NULL);
-    cb_write_string(writer, "type", key->kind == CB_KIND_DURATION ? "number" : "integer");
-    if (key->kind == CB_KIND_DURATION) {
+    bool decimals = key->kind == CB_KIND_DURATION || key->kind == CB_KIND_SHARE;
+    cb_write_string(writer, "type", decimals ? "number" : "integer");
+    if (decimals) {
         cb_write_number(writer, "exclusiveMinimum", 0);
     } else {
         cb_write_number(writer, "minimum", key->minimum);
         cb_write_number(writer, "maximum", key->maximum);
     }
     cb_write_end(writer);
-    if (key->kind != CB_KIND_COUNT) {
+    if (key->kind != CB_KIND_COUNT && key->kind != CB_KIND_SHARE) {
         cb_write_object(writer, NULL);
         cb_write_string(writer, "type", "string");
         cb_write_string(writer, "pattern",
@@ -81,6 +82,7 @@ static void write_kind(struct cb_writer *writer, const struct cb_key *key)
     case CB_KIND_SIZE:
     case CB_KIND_DURATION:
     case CB_KIND_COUNT:
+    case CB_KIND_SHARE:
         write_number(writer, key);
         break;
     case CB_KIND_NAMES:
@@ -118,10 +120,6 @@ static void write_kind(struct cb_writer *writer, const struct cb_key *key)
     case CB_KIND_EMPTY:
         cb_write_string(writer, "type", "array");
         cb_write_number(writer, "maxItems", 0);
-        break;
-    case CB_KIND_NEVER:
-        cb_write_object(writer, "not");
-        cb_write_end(writer);
         break;
     }
 }

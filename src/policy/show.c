@@ -169,7 +169,9 @@ static void write_limits(struct cb_writer *writer, const cellblock_policy *polic
             cb_write_number(writer, "value", decision.value);
         if (i == CB_LIMIT_CPU_TIME || i == CB_LIMIT_WALL_TIME)
             cb_write_string(writer, "unit", "ms");
-        else if (i != CB_LIMIT_PROCESSES && i != CB_LIMIT_OPEN_FILES)
+        else if (i == CB_LIMIT_CPUS)
+            cb_write_string(writer, "unit", "thousandths of a processor");
+        else if (i != CB_LIMIT_PROCESSES && i != CB_LIMIT_OPEN_FILES && i != CB_LIMIT_INODES)
             cb_write_string(writer, "unit", "bytes");
         write_origin(writer, decision.origin);
         cb_write_end(writer);

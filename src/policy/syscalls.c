@@ -142,6 +142,10 @@ static const struct cb_argument_check ioctl_checks[] = {
     NOT_IF(EPERM, "TIOCLINUX pastes into the console", IS(1, 0x541c)),
     NOT_IF(EPERM, "TIOCCONS redirects the console", IS(1, 0x541d)),
     NOT_IF(EPERM, "TIOCSETD loads line disciplines, which attacks have used", IS(1, 0x5423)),
+    OK_IF(IS(1, 0x40049409)), /* FICLONE, FICLONERANGE, FIDEDUPERANGE: copies that share blocks */
+    OK_IF(IS(1, 0x4020940d)),
+    OK_IF(IS(1, 0xc0189436)),
+    NOT_IF(ENOTTY, "makes and removes subvolumes of btrfs past all path rules", IS_MASKED(1, 0xff00, 0x9400)),
     ELSE_OK,
 };
 

@@ -87,6 +87,27 @@ const char *cb_value_duration(const char *text, uint64_t *milliseconds)
     return reason;
 }
 
+const char *cb_value_share(const char *text, uint64_t *thousandths)
+{
+    static const char *const reason = "is not a number of processors: write a number such as 2 or 0.5";
+    uint64_t whole;
+    bool overflow = false;
+    if (!read_digits(&text, &whole, &overflow))
+        return reason;
+    uint64_t part = 0;
+    if (*text == '.') {
+        uint64_t worth = 100;
+        for (text++; is_digit(*text); text++, worth /= 10)
+            part += (uint64_t)(*text - '0') * worth;
+    }
+    if (*text)
+        return reason;
+    if (overflow || whole > UINT32_MAX)
+        return "is too large";
+    *thousandths = whole * 1000 + part;
+    return NULL;
+}
+
 const char *cb_value_plain(const char *text)
 {
     for (const unsigned char *c = (const unsigned char *)text; *c; c++)

@@ -11,6 +11,9 @@ const char *cb_value_size(const char *text, uint64_t *bytes);
 /* Milliseconds: "5", "1.5s", "100ms", "2m", "1h". Parts of a millisecond are rounded up. */
 const char *cb_value_duration(const char *text, uint64_t *milliseconds);
 
+/* Thousandths: "2", "0.5", "1.25". */
+const char *cb_value_share(const char *text, uint64_t *thousandths);
+
 /* Checks a path of a file rule, and rewrites it in place: "//" and "/./" collapse, a trailing slash goes and sets
  * *directory. */
 const char *cb_value_file_path(char *path, bool *directory);

@@ -8,7 +8,10 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/missing.h"
+#include "supervisor/cgroup.h"
 #include "supervisor/remote.h"
+#include "supervisor/terminal.h"
+#include "supervisor/watchdog.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,10 +33,46 @@ enum { GRACE_MS = 500 };
 
 static const uint64_t collected_by_default = 16 << 20;
 
+/* In tier landlock there is no pid namespace whose end takes all with it: the warden is asked to do that. */
 static void kill_all(struct cellblock_cell *cell)
 {
-    if (cell->pidfd >= 0)
+    if (cell->pidfd < 0)
+        return;
+    const struct cb_message stop = {.kind = CB_MESSAGE_STOP};
+    if (cell->plan->tier == CB_TIER_LANDLOCK)
+        send(cell->wire, &stop, sizeof stop, MSG_DONTWAIT | MSG_NOSIGNAL); /* one that waits there already will do */
+    else
         cb_sys_pidfd_send_signal(cell->pidfd, SIGKILL, NULL, 0);
+}
+
+static void on_wire(struct cellblock_cell *cell)
+{
+    struct cb_message message;
+    ssize_t got = recv(cell->wire, &message, sizeof message, MSG_DONTWAIT);
+    if (got == (ssize_t)sizeof message && message.kind == CB_MESSAGE_ASKED) { /* once at most */
+        cb_terminal_asked(cell);
+        got = recv(cell->wire, &message, sizeof message, MSG_DONTWAIT);
+    }
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got == (ssize_t)sizeof message && message.kind == CB_MESSAGE_ENDED) {
+        cell->status = message.status;
+        cell->processes = message.detail;
+        cell->status_known = true;
+    }
+    cb_terminal_ended(cell);
+    epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->wire, NULL);
+}
+
+void cb_cell_end(struct cellblock_cell *cell, enum cb_end reason, const char *limit)
+{
+    if (!cell->status_known && cell->wire >= 0)
+        on_wire(cell); /* it may have ended by itself, and the word of it not been read yet */
+    if (cell->reason == CB_END_NONE && !cell->status_known && !cell->gone) {
+        cell->reason = reason;
+        cell->limit = limit;
+    }
+    kill_all(cell);
 }
 
 /* Waits for init; by then the kernel has ended everything else in the cell. */
@@ -60,10 +99,13 @@ void cellblock_cell_free(cellblock_cell *cell)
         collect_init(cell);
         cb_sweep(cell);
     }
+    cb_watchdog_free(cell->watchdog);
+    cb_cgroup_free(cell->cgroup);
     for (int i = 0; i < 3; i++) {
         cb_pump_close(&cell->pumps[i]);
         cb_text_free(&cell->pumps[i].text);
     }
+    cb_terminal_free(cell->terminal);
     for (size_t i = 0; i < cell->denial_count; i++)
         free(cell->denials[i].object);
     free(cell->denials);
@@ -71,6 +113,7 @@ void cellblock_cell_free(cellblock_cell *cell)
     cb_close_cleanup(&cell->timer);
     cb_close_cleanup(&cell->listener);
     cb_close_cleanup(&cell->root);
+    cb_close_cleanup(&cell->shm);
     cb_close_cleanup(&cell->epoll);
     cb_plan_free(cell->plan);
     free(cell);
@@ -99,10 +142,11 @@ static int set_timer(const struct cellblock_cell *cell, uint64_t milliseconds)
 
 /* ---- Standard streams ----
  *
- * The cell gets terminals and other devices as they are. What it writes to a file, a pipe or a socket of the caller's
- * goes through a pipe of the cell's own: it could otherwise read back what others wrote to the same pipe, change the
- * mode of the file, or make the caller's descriptor non-blocking. Input from a file or a pipe is handed over as it is,
- * because reading ahead would take what the program leaves for others (`while read x; do cellblock run …`). */
+ * Instead of the caller's terminal the cell gets one of its own (terminal.c); other devices as they are. What it writes
+ * to a file, a pipe or a socket of the caller's goes through a pipe of the cell's own: it could otherwise read back what
+ * others wrote to the same pipe, change the mode of the file, or make the caller's descriptor non-blocking. Input from a
+ * file or a pipe is handed over as it is, because reading ahead would take what the program leaves for others
+ * (`while read x; do cellblock run …`). */
 
 static const char *const stream_names[] = {"stdin", "stdout", "stderr"};
 
@@ -160,12 +204,14 @@ static int prepare_output(struct cellblock_cell *cell, struct streams *streams, 
     int given = streams->given[which];
     bool limited = plan->output != CB_UNLIMITED && (cell->collect || plan->output_given);
     pump->limit = limited ? plan->output : cell->collect ? collected_by_default : CB_UNLIMITED;
+    if (streams->cell[which] == CB_STREAM_TERMINAL)
+        return 0;
     if (!cell->collect) {
         if (given < 0)
             return 0;
         if (check_stream(which, given, found, error) < 0)
             return -1;
-        if (S_ISCHR(found->st_mode) && !limited) {
+        if (S_ISCHR(found->st_mode) && !limited && !cb_terminal_may_be(given)) {
             streams->cell[which] = given;
             return 0;
         }
@@ -215,11 +261,12 @@ static bool opens_wider(const struct cb_plan *plan, int fd, const struct stat *f
 static int prepare_input(struct cellblock_cell *cell, struct streams *streams, cellblock_error **error)
 {
     struct cb_pump *pump = &cell->pumps[0];
-    if (streams->given[0] < 0)
+    if (streams->given[0] < 0 || streams->cell[0] == CB_STREAM_TERMINAL)
         return 0;
     if (check_stream(0, streams->given[0], &streams->found[0], error) < 0)
         return -1;
-    if (!S_ISSOCK(streams->found[0].st_mode) && !opens_wider(cell->plan, streams->given[0], &streams->found[0])) {
+    if (!S_ISSOCK(streams->found[0].st_mode) && !opens_wider(cell->plan, streams->given[0], &streams->found[0]) &&
+        !(S_ISCHR(streams->found[0].st_mode) && cb_terminal_may_be(streams->given[0]))) {
         streams->cell[0] = streams->given[0];
         give_pipe(cell->plan, streams->given[0], &streams->found[0]);
         return 0;
@@ -241,7 +288,8 @@ static int prepare_streams(struct cellblock_cell *cell, const struct cellblock_o
         streams->cell[i] = streams->owned[i] = -1;
         streams->given[i] = fd >= 0 && fcntl(fd, F_GETFD) >= 0 ? fd : -1;
     }
-    return prepare_input(cell, streams, error) < 0 || prepare_output(cell, streams, 1, error) < 0 ||
+    return cb_terminal_prepare(cell, streams->given, options->foreground, streams->cell, error) < 0 ||
+                   prepare_input(cell, streams, error) < 0 || prepare_output(cell, streams, 1, error) < 0 ||
                    prepare_output(cell, streams, 2, error) < 0
                ? -1
                : 0;
@@ -261,16 +309,23 @@ static struct cellblock_cell *new_cell(void)
     struct cellblock_cell *cell = calloc(1, sizeof *cell);
     if (!cell)
         return NULL;
-    cell->epoll = cell->pidfd = cell->wire = cell->timer = cell->listener = cell->root = -1;
+    cell->epoll = cell->pidfd = cell->wire = cell->timer = cell->listener = cell->root = cell->shm = -1;
     for (int i = 0; i < 3; i++)
         cell->pumps[i] = (struct cb_pump)CB_PUMP_INIT;
     return cell;
 }
 
+/* `without` is why the tier with namespaces can't be had, or NULL. */
 static int start_here(struct cellblock_cell *cell, const cellblock_policy *policy,
-                      const struct cellblock_options *options, cellblock_error **error)
+                      const struct cellblock_options *options, enum cb_tier tier, const char *without,
+                      cellblock_error **error)
 {
-    if (cb_plan_make(policy, options, &cell->plan, error) < 0 || open_handles(cell, error) < 0)
+    const struct cb_tree_limits limits = cb_plan_tree_limits(policy);
+    if (!(cb_layers_turned_off() & CB_OFF_CGROUP) && cb_cgroup_make(&limits, &cell->cgroup, error) < 0)
+        return -1;
+    const struct cb_ground ground = {
+        .tier = tier, .without = without, .cgroup = cell->cgroup ? cb_cgroup_holds(cell->cgroup) : 0};
+    if (cb_plan_make(policy, options, &ground, &cell->plan, error) < 0 || open_handles(cell, error) < 0)
         return -1;
     cell->collect = options->collect;
     struct streams streams;
@@ -288,6 +343,11 @@ static int start_here(struct cellblock_cell *cell, const cellblock_policy *polic
         (cell->listener >= 0 && watch(cell, cell->listener, &cell->listener) < 0) ||
         (cell->plan->wall_time_ms != CB_UNLIMITED && set_timer(cell, cell->plan->wall_time_ms) < 0))
         return cb_fail_errno(error, "watching the cell");
+    if (cb_watchdog_start(cell, error) < 0)
+        return -1;
+    if (cell->watchdog && watch(cell, cb_watchdog_fd(cell->watchdog), &cell->watchdog) < 0)
+        return cb_fail_errno(error, "watching the cell's limits");
+    cb_terminal_look(cell);
     return 0;
 }
 
@@ -310,13 +370,59 @@ int cellblock_plan_json(const cellblock_policy *policy, const struct cellblock_o
 {
     struct cellblock_options full;
     struct cb_plan *plan = NULL;
-    if (complete_options(options, &full, error) < 0 || cb_plan_make(policy, &full, &plan, error) < 0)
+    const struct cb_tree_limits limits = cb_plan_tree_limits(policy);
+    const struct cb_ground ground = {
+        .tier = cb_decide_isolation(policy) == CB_ISOLATION_LANDLOCK ? CB_TIER_LANDLOCK : CB_TIER_NAMESPACES,
+        .cgroup = cb_cgroup_look(&limits),
+    };
+    if (complete_options(options, &full, error) < 0 || cb_plan_make(policy, &full, &ground, &plan, error) < 0)
         return -1;
     json_t *document = cb_plan_json(plan);
     *json = document ? json_dumps(document, JSON_INDENT(2)) : NULL;
     json_decref(document);
     cb_plan_free(plan);
     return *json ? 0 : cb_fail_memory(error);
+}
+
+/* Does the other tier do without what could not be had? */
+static bool is_for_landlock(const cellblock_error *error)
+{
+    static const char *const layers[] = {"user-namespace", "network-namespace", "mount-api", "proc", "ids"};
+    const char *layer = error ? cellblock_error_layer(error) : NULL;
+    for (size_t i = 0; layer && i < sizeof layers / sizeof *layers; i++)
+        if (strcmp(layer, layers[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The tier that the policy asks for; with "auto" the strongest, and a weaker one only if the policy accepts that. */
+static int start_in_tier(struct cellblock_cell **cell, const cellblock_policy *policy,
+                         const struct cellblock_options *options, cellblock_error **error)
+{
+    enum cb_isolation isolation = cb_decide_isolation(policy);
+    if (isolation == CB_ISOLATION_LANDLOCK)
+        return start_here(*cell, policy, options, CB_TIER_LANDLOCK, NULL, error);
+    cellblock_error *first = NULL;
+    if (start_here(*cell, policy, options, CB_TIER_NAMESPACES, NULL, &first) == 0)
+        return 0;
+    bool other = isolation == CB_ISOLATION_AUTO && is_for_landlock(first);
+    if (!other || !cb_decide_accept_weaker(policy, "namespaces")) {
+        if (other)
+            cb_error_hint(&first, "%s%sor use the weaker tier that does without (cellblock-run(1), TIERS): "
+                          "--isolation landlock", cellblock_error_hint(first) ? cellblock_error_hint(first) : "",
+                          cellblock_error_hint(first) ? "\n" : "");
+        if (error)
+            *error = first;
+        else
+            cellblock_error_free(first);
+        return -1;
+    }
+    cellblock_cell_free(*cell);
+    *cell = new_cell();
+    int failed = !*cell ? cb_fail_memory(error)
+                        : start_here(*cell, policy, options, CB_TIER_LANDLOCK, cellblock_error_message(first), error);
+    cellblock_error_free(first);
+    return failed;
 }
 
 int cellblock_start(const cellblock_policy *policy, const struct cellblock_options *options, cellblock_cell **cell,
@@ -330,10 +436,15 @@ int cellblock_start(const cellblock_policy *policy, const struct cellblock_optio
         return cb_fail_memory(error);
     int wanted = cb_remote_wanted(&full, error);
     if (wanted < 0 ||
-        (wanted ? cb_remote_start(made, policy, &full, error) : start_here(made, policy, &full, error)) < 0)
+        (wanted ? cb_remote_start(made, policy, &full, error) : start_in_tier(&made, policy, &full, error)) < 0)
         return -1;
     *cell = cb_steal(made);
     return 0;
+}
+
+int cellblock_reads_terminal(const cellblock_cell *cell)
+{
+    return cell->remote ? cb_remote_reads(cell) : cb_terminal_reads(cell->terminal);
 }
 
 /* ---- Going on ---- */
@@ -343,20 +454,6 @@ int cellblock_fd(const cellblock_cell *cell)
     return cell->epoll;
 }
 
-static void on_wire(struct cellblock_cell *cell)
-{
-    struct cb_message message;
-    ssize_t got = recv(cell->wire, &message, sizeof message, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (got == (ssize_t)sizeof message && message.kind == CB_MESSAGE_ENDED) {
-        cell->status = message.status;
-        cell->processes = message.detail;
-        cell->status_known = true;
-    }
-    epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->wire, NULL);
-}
-
 static void on_timer(struct cellblock_cell *cell)
 {
     uint64_t ticks;
@@ -364,6 +461,7 @@ static void on_timer(struct cellblock_cell *cell)
         return;
     if (cell->reason == CB_END_NONE) {
         cell->reason = CB_END_TIMEOUT;
+        cell->limit = cb_limit_word(CB_LIMIT_WALL_TIME);
         cb_sys_pidfd_send_signal(cell->pidfd, SIGTERM, NULL, 0);
         set_timer(cell, GRACE_MS);
     } else {
@@ -377,6 +475,9 @@ static void on_gone(struct cellblock_cell *cell)
     if (!cell->status_known)
         on_wire(cell); /* the last word may still be on the wire */
     collect_init(cell);
+    cb_watchdog_finish(cell);
+    if (cell->cgroup)
+        cb_cgroup_remove(cell->cgroup);
     cb_sweep(cell);
     if (cell->listener >= 0)
         epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->listener, NULL);
@@ -384,12 +485,16 @@ static void on_gone(struct cellblock_cell *cell)
     cb_pump_close(&cell->pumps[0]);
 }
 
+/* After bytes were moved. */
+static void on_moved(struct cellblock_cell *cell, int passed)
+{
+    if (passed)
+        cb_cell_end(cell, CB_END_OUTPUT, cb_limit_word(CB_LIMIT_OUTPUT));
+}
+
 static void on_pump(struct cellblock_cell *cell, struct cb_pump *pump)
 {
-    if (cb_pump_run(pump) == 0 || cell->reason != CB_END_NONE || cell->gone)
-        return;
-    cell->reason = CB_END_OUTPUT;
-    kill_all(cell);
+    on_moved(cell, cb_pump_run(pump));
 }
 
 /* Hangs up when the last process under the filter has gone, which is before the cell itself has: a descriptor that is
@@ -397,14 +502,14 @@ static void on_pump(struct cellblock_cell *cell, struct cb_pump *pump)
 static void on_listener(struct cellblock_cell *cell, uint32_t events)
 {
     if (events & EPOLLIN)
-        cb_guard_answer(cell);
+        cb_notify_answer(cell);
     else
         epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->listener, NULL);
 }
 
 static bool is_over(const struct cellblock_cell *cell)
 {
-    return cell->gone && !cell->pumps[1].open && !cell->pumps[2].open;
+    return cell->gone && !cell->pumps[1].open && !cell->pumps[2].open && !cb_terminal_busy(cell->terminal);
 }
 
 int cellblock_dispatch(cellblock_cell *cell, cellblock_error **error)
@@ -425,16 +530,22 @@ int cellblock_dispatch(cellblock_cell *cell, cellblock_error **error)
             on_timer(cell);
         else if (token == &cell->pidfd && !cell->gone)
             on_gone(cell);
+        else if (token == &cell->watchdog && !cell->gone)
+            cb_watchdog_look(cell);
         else if (token == &cell->listener)
             on_listener(cell, events[i].events);
         else if (token >= (void *)&cell->pumps[0] && token <= (void *)&cell->pumps[2])
             on_pump(cell, token);
+        else if (cb_terminal_owns(cell->terminal, token))
+            on_moved(cell, cb_terminal_event(cell, token));
     }
     /* What is left in the pipes is all there will be: an end of one that was passed to another cell does not count. */
     for (int i = 1; i < 3 && cell->gone; i++) {
         cell->pumps[i].last = true;
         on_pump(cell, &cell->pumps[i]);
     }
+    if (cell->gone)
+        on_moved(cell, cb_terminal_last(cell));
     return is_over(cell);
 }
 
@@ -444,6 +555,14 @@ int cellblock_signal(cellblock_cell *cell, int signal, cellblock_error **error)
         return cb_remote_signal(cell, signal, error);
     if (cell->pidfd < 0)
         return 0;
+    if (cell->terminal && (signal == SIGWINCH || signal == SIGCONT))
+        cb_terminal_look(cell);
+    if (cell->terminal && signal == SIGWINCH)
+        return 0; /* the kernel sends it there, to whom it concerns */
+    if (signal == SIGKILL) {
+        kill_all(cell);
+        return 0;
+    }
     return cb_sys_pidfd_send_signal(cell->pidfd, signal, NULL, 0) < 0 && errno != ESRCH
                ? cb_fail_errno(error, "sending signal %d to the cell", signal)
                : 0;
@@ -453,11 +572,7 @@ int cellblock_cancel(cellblock_cell *cell, cellblock_error **error)
 {
     if (cell->remote)
         return cb_remote_signal(cell, -1, error);
-    if (!cell->status_known)
-        on_wire(cell); /* it may have ended by itself, and the word of it not been read yet */
-    if (cell->reason == CB_END_NONE && !cell->status_known)
-        cell->reason = CB_END_CANCELLED;
-    kill_all(cell);
+    cb_cell_end(cell, CB_END_CANCELLED, NULL);
     return 0;
 }
 

@@ -8,7 +8,26 @@
 #include <string.h>
 
 /* The code must not be able to fill our memory; what is swept is few, and must not be crowded out. */
-enum { MAX_CREATED = 64 };
+enum { MAX_CHOSEN = 64 };
+
+static const struct kind {
+    const char *code;
+    const char *layer;
+    bool chosen;            /* the object is the code's choice */
+} kinds[] = {
+    {"file.create", "guard", true},
+    {"file.attributes", "supervisor", true},
+    {"file.swept", "guard", false},
+    {"file.not-swept", "guard", false},
+};
+
+static const struct kind *kind_of(const char *code)
+{
+    size_t i = 0;
+    while (i + 1 < sizeof kinds / sizeof *kinds && strcmp(kinds[i].code, code) != 0)
+        i++;
+    return &kinds[i];
+}
 
 void cb_denial_note(struct cellblock_cell *cell, const char *code, const char *object, const struct cb_file_rule *rule)
 {
@@ -17,7 +36,7 @@ void cb_denial_note(struct cellblock_cell *cell, const char *code, const char *o
             cell->denials[i].count++;
             return;
         }
-    if (cell->denial_count >= MAX_CREATED && strcmp(code, "file.create") == 0)
+    if (cell->denial_count >= MAX_CHOSEN && kind_of(code)->chosen)
         return;
     struct cb_denial *denial = cb_array_push(&cell->denials, &cell->denial_count);
     if (!denial)
@@ -35,8 +54,9 @@ static json_t *denial_json(const struct cb_denial *denial)
     json_t *suggestion = !rule || rule->access == CB_ACCESS_NONE
                              ? json_null()
                              : json_pack("{s:s?, s:s, s:b}", "path", object, "access", "write", "optional", 1);
-    return json_pack("{s:s, s:s?, s:s, s:o, s:I, s:o, s:b}", "code", denial->code, "object", object, "layer", "guard",
-                     "rule", rule ? json_sprintf("%s:%d", rule->origin.document, rule->origin.line) : json_null(),
+    return json_pack("{s:s, s:s?, s:s, s:o, s:I, s:o, s:b}", "code", denial->code, "object", object, "layer",
+                     kind_of(denial->code)->layer, "rule",
+                     rule ? json_sprintf("%s:%d", rule->origin.document, rule->origin.line) : json_null(),
                      "count", (json_int_t)denial->count, "suggest", suggestion, "final", 1);
 }
 

@@ -22,14 +22,17 @@ static const struct {
     {CB_STAGE_NETWORK, "bringing up the cell's loopback", "network-namespace", CB_FEATURE_NAMESPACES},
     {CB_STAGE_PROGRAM, "making the program's process", "processes", -1},
     {CB_STAGE_SESSION, "making a session for the program", "session", -1},
+    {CB_STAGE_TERMINAL, "making the cell's own terminal", "terminal", -1},
     {CB_STAGE_LIMITS, "setting a limit", "limits", -1},
+    {CB_STAGE_PROCESSORS, "pinning the cell to some processors", "limits", -1},
     {CB_STAGE_NO_NEW_PRIVS, "setting no_new_privs", "privileges", -1},
     {CB_STAGE_CAPABILITIES, "dropping capabilities", "capabilities", -1},
     {CB_STAGE_LANDLOCK, "applying Landlock", "landlock", CB_FEATURE_LANDLOCK},
-    {CB_STAGE_GUARD, "guarding protected paths", "seccomp-notify", CB_FEATURE_SECCOMP_NOTIFY},
+    {CB_STAGE_CALLS, "setting up the calls that the supervisor answers", "seccomp-notify", CB_FEATURE_SECCOMP_NOTIFY},
     {CB_STAGE_DESCRIPTORS, "setting up descriptors", "descriptors", CB_FEATURE_CLOSE_RANGE},
     {CB_STAGE_SECCOMP, "applying the system call filter", "seccomp", CB_FEATURE_SECCOMP},
-    {CB_STAGE_INIT, "settling the cell's init", "init", -1},
+    {CB_STAGE_INIT, "settling the cell's first process", "init", -1},
+    {CB_STAGE_PRIVATE, "making the cell's private directory", "private-directory", -1},
 };
 
 static int explain_step(const struct cb_plan *plan, const struct cb_message *failure, cellblock_error **error)
@@ -108,6 +111,11 @@ int cb_explain_failure(const struct cb_plan *plan, const struct cb_message *fail
 {
     if (failure->stage == CB_STAGE_STEP)
         return explain_step(plan, failure, error);
+    if (failure->stage == CB_STAGE_PLACE && failure->detail >= 0 && (size_t)failure->detail < plan->step_count) {
+        cb_fail(error, CELLBLOCK_ERROR_REFUSED, failure->errnum, "making a Landlock rule for /%s",
+                plan->steps[failure->detail].at);
+        return cb_error_layer(error, "landlock");
+    }
     if (failure->stage == CB_STAGE_EXEC)
         return explain_exec(plan, failure, error);
     if (failure->stage == CB_STAGE_DIRECTORY)

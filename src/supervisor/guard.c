@@ -6,8 +6,10 @@
  * is permission. It reads the call's arguments once, finds the parent directory in the cell's own tree, checks the name
  * against the list, and makes the harmless directory, link or rename itself, through that descriptor.
  *
- * Runs in the supervisor. As root it acts with the cell's file system ids, and so without root's override of modes. */
-#include "supervisor/supervisor.h"
+ * Runs in the supervisor (notify.c), with the file system ids of the code, but outside of its Landlock rules. With
+ * namespaces the tree that it acts in is the cell's own, and read-only where the code may not write. In tier landlock it
+ * is the host's: there every place is checked to be one that the code may write (may_act). */
+#include "supervisor/paths.h"
 
 #include "base/cleanup.h"
 #include "base/missing.h"
@@ -16,16 +18,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/seccomp.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/epoll.h>
-#include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 
 /* One place that a call names: the directory, opened, and the last component. */
 struct spot {
@@ -42,42 +39,8 @@ static void spot_end(struct spot *spot)
     cb_close_cleanup(&spot->parent);
 }
 
-struct call {
-    struct cellblock_cell *cell;
-    const struct cb_seccomp_notif *notice;
-};
-
-/* What to tell the kernel: a negative errno, 0 (done), or "go on". */
-enum { GO_ON = 1 };
-
-static bool still_waiting(const struct call *call)
-{
-    uint64_t id = call->notice->id;
-    return ioctl(call->cell->listener, CB_SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
-}
-
-static int read_string(const struct call *call, uint64_t address, char text[PATH_MAX])
-{
-    size_t have = 0;
-    while (have < PATH_MAX) {
-        /* Up to the end of the page: the next one may not be there. */
-        size_t piece = 4096 - (size_t)((address + have) & 4095);
-        if (piece > PATH_MAX - have)
-            piece = PATH_MAX - have;
-        struct iovec here = {.iov_base = text + have, .iov_len = piece};
-        struct iovec there = {.iov_base = (void *)(uintptr_t)(address + have), .iov_len = piece};
-        ssize_t got = process_vm_readv((pid_t)call->notice->pid, &here, 1, &there, 1, 0);
-        if (got <= 0)
-            return -EFAULT;
-        if (memchr(text + have, '\0', (size_t)got))
-            return 0;
-        have += (size_t)got;
-    }
-    return -ENAMETOOLONG;
-}
-
 /* Where a relative path starts, as the cell spells it. */
-static int start_of(const struct call *call, int directory_fd, char path[PATH_MAX])
+static int start_of(const struct cb_call *call, int directory_fd, char path[PATH_MAX])
 {
     char link[64];
     if (directory_fd == AT_FDCWD)
@@ -96,10 +59,10 @@ static int start_of(const struct call *call, int directory_fd, char path[PATH_MA
 }
 
 /* Opens the parent of the path that a call names, inside the cell's root and nowhere else. */
-static int find_spot(const struct call *call, int directory_fd, uint64_t address, struct spot *spot)
+static int find_spot(const struct cb_call *call, int directory_fd, uint64_t address, struct spot *spot)
 {
     char given[PATH_MAX], start[PATH_MAX] = "";
-    int failed = read_string(call, address, given);
+    int failed = cb_call_read_string(call, address, given);
     if (failed)
         return failed;
     if (!given[0])
@@ -128,15 +91,12 @@ static int find_spot(const struct call *call, int directory_fd, uint64_t address
     spot->parent = cb_sys_openat2(call->cell->root, parent, &how);
     if (spot->parent < 0)
         return -errno;
-    char link[64];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", spot->parent);
-    ssize_t got = readlink(link, spot->path, sizeof spot->path - 1);
-    if (got < 0 || (size_t)got + strlen(spot->name) + 2 > sizeof spot->path)
+    size_t end = cb_path_of(spot->parent, spot->path) == 0 ? strlen(spot->path) : sizeof spot->path;
+    if (end + strlen(spot->name) + 2 > sizeof spot->path)
         return -ENAMETOOLONG;
-    spot->path[got] = '\0';
-    if (got > 1)
-        spot->path[got++] = '/';
-    memcpy(spot->path + got, spot->name, strlen(spot->name) + 1);
+    if (end > 1)
+        spot->path[end++] = '/';
+    memcpy(spot->path + end, spot->name, strlen(spot->name) + 1);
     return 0;
 }
 
@@ -180,7 +140,7 @@ static bool is_fixed(const struct cb_guard *guard, const struct spot *spot)
     return false;
 }
 
-static int refuse(const struct call *call, const struct spot *spot)
+static int refuse(const struct cb_call *call, const struct spot *spot)
 {
     const struct cb_resolved *resolved = call->cell->plan->resolved;
     const struct cb_file_rule *rule = NULL;
@@ -193,7 +153,13 @@ static int refuse(const struct call *call, const struct spot *spot)
 
 /* ---- Acting for the code ---- */
 
-static mode_t umask_of(const struct call *call)
+static bool may_act(const struct cb_call *call, const struct spot *spot)
+{
+    const struct cb_plan *plan = call->cell->plan;
+    return plan->tier == CB_TIER_NAMESPACES || cb_plan_grants_write(plan, spot->path);
+}
+
+static mode_t umask_of(const struct cb_call *call)
 {
     char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%u/status", call->notice->pid);
@@ -206,54 +172,30 @@ static mode_t umask_of(const struct call *call)
     return line ? (mode_t)strtoul(line + 7, NULL, 8) : 077;
 }
 
-/* As root, everything is looked at and done with the cell's file system ids; leaving id 0 takes root's file
- * capabilities away, coming back restores them. The raw calls change this thread only. They also clear two settings
- * of the process that are not ours to lose. */
-static int decide(const struct call *call);
-
-static int decide_as_cell(const struct call *call)
-{
-    const struct cb_plan *plan = call->cell->plan;
-    int death_signal = 0;
-    if (!plan->privileged)
-        return decide(call);
-    prctl(PR_GET_PDEATHSIG, &death_signal);
-    int dumpable = prctl(PR_GET_DUMPABLE);
-    syscall(SYS_setfsgid, plan->outside_gid);
-    syscall(SYS_setfsuid, plan->outside_uid);
-    int answer = decide(call);
-    syscall(SYS_setfsuid, geteuid());
-    syscall(SYS_setfsgid, getegid());
-    prctl(PR_SET_PDEATHSIG, death_signal);
-    if (dumpable == 0 || dumpable == 1)
-        prctl(PR_SET_DUMPABLE, dumpable);
-    return answer;
-}
-
 /* Our own umask also counts and can't be changed without touching other threads: mend the mode where it took more. */
 static void mend_mode(const struct spot *spot, mode_t wanted)
 {
     cb_autofd int fd = openat(spot->parent, spot->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat found;
     char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    cb_path_to(fd, path);
     if (fd >= 0 && fstat(fd, &found) == 0 && (found.st_mode & 0777) != wanted)
         chmod(path, (found.st_mode & 07000) | wanted);
 }
 
-static int make_directory(const struct call *call, int directory_fd, uint64_t address, mode_t mode)
+static int make_directory(const struct cb_call *call, int directory_fd, uint64_t address, mode_t mode)
 {
     autospot struct spot spot = SPOT_INIT;
     int failed = find_spot(call, directory_fd, address, &spot);
     const struct cb_guard *guard = &call->cell->plan->guard;
     if (failed)
-        return GO_ON; /* the kernel finds the same fault and words it right */
-    if (!is_guarded(guard, &spot))
-        return GO_ON;
+        return CB_CALL_GO_ON; /* the kernel finds the same fault and words it right */
+    if (!is_guarded(guard, &spot) || !may_act(call, &spot))
+        return CB_CALL_GO_ON;
     if (is_protected(guard, &spot))
         return refuse(call, &spot);
     mode_t wanted = mode & 0777 & ~umask_of(call);
-    if (!still_waiting(call))
+    if (!cb_call_waits(call))
         return -ESRCH;
     failed = mkdirat(spot.parent, spot.name, wanted | (mode & S_ISVTX)) < 0 ? -errno : 0;
     if (!failed)
@@ -261,19 +203,20 @@ static int make_directory(const struct call *call, int directory_fd, uint64_t ad
     return failed;
 }
 
-static int make_symlink(const struct call *call, uint64_t target_address, int directory_fd, uint64_t address)
+static int make_symlink(const struct cb_call *call, uint64_t target_address, int directory_fd, uint64_t address)
 {
     autospot struct spot spot = SPOT_INIT;
     const struct cb_guard *guard = &call->cell->plan->guard;
     char target[PATH_MAX];
-    if (find_spot(call, directory_fd, address, &spot) || !is_guarded(guard, &spot) || spot.trailing_slash)
-        return GO_ON;
-    int failed = read_string(call, target_address, target);
+    if (find_spot(call, directory_fd, address, &spot) || !is_guarded(guard, &spot) || !may_act(call, &spot) ||
+        spot.trailing_slash)
+        return CB_CALL_GO_ON;
+    int failed = cb_call_read_string(call, target_address, target);
     if (failed)
         return failed;
     if (leads_to_protected(guard, &spot))
         return refuse(call, &spot);
-    if (!still_waiting(call))
+    if (!cb_call_waits(call))
         return -ESRCH;
     failed = symlinkat(target, spot.parent, spot.name) < 0 ? -errno : 0;
     return failed;
@@ -296,7 +239,7 @@ static bool kernel_renames(const struct cb_guard *guard, const struct spot *from
 }
 
 /* 0 when it may be done, or a negative errno. */
-static int judge_rename(const struct call *call, const struct spot *from, const struct spot *to, unsigned flags,
+static int judge_rename(const struct cb_call *call, const struct spot *from, const struct spot *to, unsigned flags,
                         const struct stat *found)
 {
     const struct cb_guard *guard = &call->cell->plan->guard;
@@ -311,43 +254,47 @@ static int judge_rename(const struct call *call, const struct spot *from, const 
     return (from->trailing_slash || to->trailing_slash) && !S_ISDIR(found->st_mode) ? -ENOTDIR : 0;
 }
 
-static int rename_entry(const struct call *call, int old_fd, uint64_t old_address, int new_fd, uint64_t new_address,
+static int rename_entry(const struct cb_call *call, int old_fd, uint64_t old_address, int new_fd, uint64_t new_address,
                         unsigned flags)
 {
     autospot struct spot from = SPOT_INIT, to = SPOT_INIT;
     struct stat found = {0};
     if (find_spot(call, old_fd, old_address, &from) || find_spot(call, new_fd, new_address, &to) ||
-        kernel_renames(&call->cell->plan->guard, &from, &to, flags, &found))
-        return GO_ON;
+        kernel_renames(&call->cell->plan->guard, &from, &to, flags, &found) || !may_act(call, &from) ||
+        !may_act(call, &to))
+        return CB_CALL_GO_ON;
     int failed = judge_rename(call, &from, &to, flags, &found);
     if (failed)
         return failed;
-    if (!still_waiting(call))
+    if (!cb_call_waits(call))
         return -ESRCH;
     return syscall(SYS_renameat2, from.parent, from.name, to.parent, to.name, flags) < 0 ? -errno : 0;
 }
 
 /* Making a file, when even a file may not come under a protected name. Opened here, handed to the caller as its own. */
-static int create_file(const struct call *call, int directory_fd, uint64_t address, int flags, mode_t mode)
+static int create_file(const struct cb_call *call, int directory_fd, uint64_t address, int flags, mode_t mode)
 {
     autospot struct spot spot = SPOT_INIT;
     const struct cb_guard *guard = &call->cell->plan->guard;
     struct stat found;
-    if (find_spot(call, directory_fd, address, &spot) || !is_guarded(guard, &spot) || spot.trailing_slash)
-        return GO_ON;
+    if (find_spot(call, directory_fd, address, &spot) || !is_guarded(guard, &spot) || !may_act(call, &spot) ||
+        spot.trailing_slash)
+        return CB_CALL_GO_ON;
     if (fstatat(spot.parent, spot.name, &found, AT_SYMLINK_NOFOLLOW) == 0)
-        return GO_ON; /* it exists: nothing is made (and Landlock sees to that) */
+        return CB_CALL_GO_ON; /* it exists: nothing is made (and Landlock sees to that) */
     if (errno != ENOENT || flags & O_PATH)
-        return GO_ON;
+        return CB_CALL_GO_ON;
     if (is_protected(guard, &spot))
         return refuse(call, &spot);
     if ((flags & O_TMPFILE) == O_TMPFILE)
         return -EOPNOTSUPP; /* programs then make a named file */
     mode_t wanted = mode & 0777 & ~umask_of(call);
-    if (!still_waiting(call))
+    if (!cb_call_waits(call))
         return -ESRCH;
-    cb_autofd int fd = openat(spot.parent, spot.name, flags | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
+    cb_autofd int fd = openat(spot.parent, spot.name, flags | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
                               wanted);
+    if (fd < 0 && errno == EEXIST && !(flags & O_EXCL))
+        return CB_CALL_GO_ON; /* it came just now: nothing is left to make */
     int failed = fd < 0 ? -errno : 0;
     if (fd >= 0 && fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && (found.st_mode & 0777) != wanted)
         fchmod(fd, wanted);
@@ -355,14 +302,10 @@ static int create_file(const struct call *call, int directory_fd, uint64_t addre
         return failed;
     if (!(flags & O_NONBLOCK))
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-    struct cb_seccomp_notif_addfd add = {.id = call->notice->id,
-                                         .flags = SECCOMP_ADDFD_FLAG_SEND,
-                                         .srcfd = (uint32_t)fd,
-                                         .newfd_flags = (uint32_t)(flags & O_CLOEXEC)};
-    return ioctl(call->cell->listener, CB_SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ? -errno : INT_MAX;
+    return cb_call_give(call, fd, flags & O_CLOEXEC);
 }
 
-static int decide(const struct call *call)
+int cb_guard_decide(const struct cb_call *call)
 {
     const uint64_t *a = (const uint64_t *)call->notice->data.args;
     switch (call->notice->data.nr) {
@@ -393,31 +336,4 @@ static int decide(const struct call *call)
     default:
         return -EPERM;
     }
-}
-
-void cb_guard_answer(struct cellblock_cell *cell)
-{
-    union {
-        struct cb_seccomp_notif notice;
-        char room[512]; /* a newer kernel may have more to say */
-    } received = {0};
-    union {
-        struct cb_seccomp_notif_resp response;
-        char room[512];
-    } sent = {0};
-    if (ioctl(cell->listener, CB_SECCOMP_IOCTL_NOTIF_RECV, &received) < 0) {
-        if (errno != EINTR && errno != ENOENT && errno != EAGAIN) /* nobody is left who could call */
-            epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->listener, NULL);
-        return;
-    }
-    const struct call call = {.cell = cell, .notice = &received.notice};
-    int answer = decide_as_cell(&call);
-    if (answer == INT_MAX)
-        return; /* answered together with the descriptor */
-    sent.response.id = received.notice.id;
-    if (answer == GO_ON)
-        sent.response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-    else
-        sent.response.error = answer;
-    ioctl(cell->listener, CB_SECCOMP_IOCTL_NOTIF_SEND, &sent);
 }

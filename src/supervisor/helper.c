@@ -38,6 +38,7 @@ static int start_for_caller(int fd, cellblock_cell **cell, cellblock_error **err
         .size = sizeof options, .argv = argv, .envp = envp, .helper = CELLBLOCK_HELPER_NEVER};
     options.directory = cb_read_string(&reader);
     options.collect = (int)cb_read_number(&reader);
+    options.foreground = (int)cb_read_number(&reader);
     uint64_t given = cb_read_number(&reader);
     cellblock_policy *policy = NULL;
     if (cb_policy_unpack(&reader, &policy, error) < 0)
@@ -50,6 +51,20 @@ static int start_for_caller(int fd, cellblock_cell **cell, cellblock_error **err
             cb_close_cleanup(&received[i]);
     cellblock_policy_free(policy);
     return failed;
+}
+
+/* Tells the caller when what is typed at its terminal begins to be passed on, and when it is not any more. Returns
+ * false when the caller is gone. */
+static bool tell_reads(int fd, const cellblock_cell *cell, int *told)
+{
+    int reads = cellblock_reads_terminal(cell);
+    cb_autotext struct cb_text reply = {0};
+    if (reads == *told)
+        return true;
+    *told = reads;
+    cb_frame_number(&reply, CB_REPLY_READS);
+    cb_frame_number(&reply, (uint64_t)reads);
+    return cb_frame_send(fd, &reply, NULL, 0) == 0;
 }
 
 /* Returns false when the caller is gone. */
@@ -76,14 +91,16 @@ int cellblock_helper_serve(int fd)
     int status = start_for_caller(fd, &cell, &error);
     cb_frame_number(&reply, CB_REPLY_STARTED);
     bool alive = status == 0 && cb_frame_send(fd, &reply, NULL, 0) == 0;
+    int told = 0;
     while (alive) {
         int over = cellblock_dispatch(cell, &error);
         if (over) {
             status = over < 0 ? -1 : cellblock_finish(cell, &result, &error);
             break;
         }
+        alive = tell_reads(fd, cell, &told);
         struct pollfd ready[] = {{.fd = cellblock_fd(cell), .events = POLLIN}, {.fd = fd, .events = POLLIN}};
-        if (poll(ready, 2, -1) > 0 && ready[1].revents)
+        if (alive && poll(ready, 2, -1) > 0 && ready[1].revents)
             alive = obey(fd, cell);
     }
     if (status < 0) {

@@ -1,5 +1,5 @@
 /* See pump.h. Reads and writes never block: our ends of pipes are non-blocking, sockets are used with MSG_DONTWAIT, and
- * anything else of the caller's is written to only when poll says so, in pieces that a pipe takes whole. */
+ * anything else of the caller's is read and written only when poll says so, in pieces that a pipe takes whole. */
 #include "supervisor/pump.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ int cb_pump_open(struct cb_pump *pump, int epoll)
 {
     pump->epoll = epoll;
     pump->open = true;
-    pump->buffer = malloc(CHUNK);
+    pump->buffer = malloc(CHUNK + 1); /* `adapt` may add one */
     if (!pump->buffer)
         return -1;
     if (pump->to >= 0) {
@@ -63,10 +63,22 @@ void cb_pump_close(struct cb_pump *pump)
     pump->buffer = NULL;
 }
 
-static ssize_t take(int fd, void *data, size_t length)
+static bool is_ready(int fd, short events)
 {
-    ssize_t got = recv(fd, data, length, MSG_DONTWAIT);
-    return got < 0 && errno == ENOTSOCK ? read(fd, data, length) : got;
+    struct pollfd state = {.fd = fd, .events = events};
+    if (poll(&state, 1, 0) != 0)
+        return true;
+    errno = EAGAIN;
+    return false;
+}
+
+static ssize_t take(const struct cb_pump *pump)
+{
+    ssize_t got = recv(pump->from, pump->buffer, CHUNK, MSG_DONTWAIT);
+    if (got >= 0 || errno != ENOTSOCK)
+        return got;
+    return pump->own_from || !pump->from_polls || is_ready(pump->from, POLLIN) ? read(pump->from, pump->buffer, CHUNK)
+                                                                               : -1;
 }
 
 /* write() without the signal: a library must not let SIGPIPE reach its host. */
@@ -96,18 +108,15 @@ static ssize_t put(const struct cb_pump *pump, const void *data, size_t length)
         return sent;
     if (pump->own_to)
         return put_quietly(pump->to, data, length);
-    struct pollfd room = {.fd = pump->to, .events = POLLOUT};
-    if (pump->to_polls && poll(&room, 1, 0) == 0) {
-        errno = EAGAIN;
+    if (pump->to_polls && !is_ready(pump->to, POLLOUT))
         return -1;
-    }
     return put_quietly(pump->to, data, pump->to_polls && length > PIPE_BUF ? PIPE_BUF : length);
 }
 
 static int collect(struct cb_pump *pump)
 {
     for (int rounds = 0; rounds < 16; rounds++) {
-        ssize_t got = take(pump->from, pump->buffer, CHUNK);
+        ssize_t got = take(pump);
         if (got < 0 && !pump->last && (errno == EAGAIN || errno == EINTR))
             return 0;
         if (got <= 0) {
@@ -131,13 +140,15 @@ static int relay(struct cb_pump *pump)
 {
     for (int rounds = 0; rounds < 16; rounds++) {
         if (pump->length == 0) {
-            ssize_t got = take(pump->from, pump->buffer, CHUNK);
+            ssize_t got = take(pump);
             if (got < 0 && !pump->last && (errno == EAGAIN || errno == EINTR))
                 break;
             if (got <= 0) {
                 cb_pump_close(pump);
                 return 0;
             }
+            if (pump->adapt && (got = (ssize_t)pump->adapt(pump, pump->buffer, (size_t)got)) == 0)
+                continue;
             uint64_t room = pump->limit - pump->total;
             pump->start = 0;
             pump->length = (uint64_t)got > room ? (size_t)room : (size_t)got;
@@ -148,7 +159,9 @@ static int relay(struct cb_pump *pump)
         if (sent < 0 && (errno == EAGAIN || errno == EINTR))
             break;
         if (sent < 0) {
-            cb_pump_close(pump); /* nobody reads any more: the writer gets its SIGPIPE */
+            bool unread = errno == EPIPE || errno == ECONNRESET;
+            pump->lost = unread ? 0 : errno; /* a full disk, say */
+            cb_pump_close(pump); /* the writer gets its SIGPIPE */
             return 0;
         }
         pump->start += (size_t)sent;

@@ -13,11 +13,15 @@ struct cb_pump {
     bool last;               /* every writer that counts is gone: what is there now is all */
     bool open;
     bool truncated;
+    int lost;                /* errno: the other end took no more, for another reason than that nobody reads */
     uint64_t limit, total;
     struct cb_text text;
     char *buffer;
     size_t start, length;    /* what of it is still to be relayed */
     int epoll;
+    /* Changes what was read before it is relayed; returns its new length, at most one byte more. May be NULL. */
+    size_t (*adapt)(struct cb_pump *pump, char *data, size_t length);
+    void *owner;             /* for that */
 };
 
 #define CB_PUMP_INIT {.from = -1, .to = -1}

@@ -36,6 +36,7 @@ struct cb_remote {
     int pidfd;
     struct cb_text reply;
     bool over;
+    bool reads;
 };
 
 static bool is_large(void)
@@ -167,6 +168,7 @@ int cb_remote_start(struct cellblock_cell *cell, const cellblock_policy *policy,
     cb_frame_list(&request, options->envp);
     cb_frame_string(&request, options->directory ? options->directory : here);
     cb_frame_number(&request, options->collect != 0);
+    cb_frame_number(&request, options->foreground != 0);
     bool own = options->stdio[0] == 0 && options->stdio[1] == 0 && options->stdio[2] == 0;
     int fds[3];
     size_t count = 0;
@@ -198,11 +200,19 @@ int cb_remote_dispatch(struct cellblock_cell *cell, cellblock_error **error)
         return 1;
     if (poll(&ready, 1, 0) <= 0)
         return 0;
-    /* The result comes in one piece at the very end: from here on the helper is only writing. */
+    /* Each reply comes in one piece, the result at the very end. */
     if (cb_frame_receive(remote->socket, &remote->reply, NULL) < 0)
         return cb_fail_errno(error, "the helper program of the cell");
-    remote->over = true;
-    return 1;
+    struct cb_frame_reader reader = {.at = remote->reply.data, .left = remote->reply.length};
+    remote->over = cb_read_number(&reader) != CB_REPLY_READS;
+    if (!remote->over)
+        remote->reads = cb_read_number(&reader) != 0;
+    return remote->over;
+}
+
+bool cb_remote_reads(const struct cellblock_cell *cell)
+{
+    return cell->remote->reads;
 }
 
 int cb_remote_signal(struct cellblock_cell *cell, int signal, cellblock_error **error)

@@ -7,7 +7,7 @@
 struct cb_remote;
 
 /* What the first number of the helper's replies means. */
-enum cb_reply { CB_REPLY_STARTED = 1, CB_REPLY_ERROR, CB_REPLY_RESULT };
+enum cb_reply { CB_REPLY_STARTED = 1, CB_REPLY_ERROR, CB_REPLY_RESULT, CB_REPLY_READS /* or not: 1 or 0 */ };
 
 /* 1: this run goes through the helper; 0: it does not; -1: it must and can't. */
 int cb_remote_wanted(struct cellblock_options *options, cellblock_error **error);
@@ -17,4 +17,6 @@ int cb_remote_dispatch(struct cellblock_cell *cell, cellblock_error **error);
 /* signal -1: cancel. */
 int cb_remote_signal(struct cellblock_cell *cell, int signal, cellblock_error **error);
 int cb_remote_result(struct cellblock_cell *cell, cellblock_result **result, cellblock_error **error);
+/* See cellblock_reads_terminal(). */
+bool cb_remote_reads(const struct cellblock_cell *cell);
 void cb_remote_free(struct cb_remote *remote);

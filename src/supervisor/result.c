@@ -15,6 +15,7 @@
 static const char *const end_words[] = {
     [CB_END_NONE] = "setup-failed", [CB_END_EXITED] = "exited",       [CB_END_SIGNALED] = "signaled",
     [CB_END_TIMEOUT] = "timeout",   [CB_END_CANCELLED] = "cancelled", [CB_END_OUTPUT] = "output",
+    [CB_END_MEMORY] = "memory",     [CB_END_PROCESSES] = "processes", [CB_END_DISK] = "disk",
 };
 
 void cellblock_result_free(cellblock_result *result)
@@ -25,6 +26,7 @@ void cellblock_result_free(cellblock_result *result)
     cb_text_free(&result->streams[1]);
     json_decref(result->denials);
     json_decref(result->report);
+    free(result->limit);
     free(result);
 }
 
@@ -36,6 +38,11 @@ static double milliseconds(struct timespec from, struct timespec to)
 static double cpu_milliseconds(struct timeval used)
 {
     return (double)used.tv_sec * 1e3 + (double)used.tv_usec / 1e3;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
 }
 
 int cb_result_make(struct cellblock_cell *cell, cellblock_result **result, cellblock_error **error)
@@ -56,17 +63,24 @@ int cb_result_make(struct cellblock_cell *cell, cellblock_result **result, cellb
     }
     if (cell->reason != CB_END_NONE)
         made->end = cell->reason;
+    made->limit = cell->limit ? strdup(cell->limit) : NULL;
     for (int i = 0; i < 2; i++) {
         struct cb_pump *pump = &cell->pumps[i + 1];
         made->streams[i] = pump->text;
         pump->text = (struct cb_text){0};
-        made->truncated[i] = pump->truncated;
+        made->lost[i] = pump->lost;
+        made->truncated[i] = pump->truncated || pump->lost;
     }
     made->wall_ms = milliseconds(cell->started, cell->ended);
     made->cpu_ms = cpu_milliseconds(cell->usage.ru_utime) + cpu_milliseconds(cell->usage.ru_stime);
-    made->peak_memory = (uint64_t)cell->usage.ru_maxrss * 1024;
+    if ((double)cell->peaks.cpu_us / 1e3 > made->cpu_ms)
+        made->cpu_ms = (double)cell->peaks.cpu_us / 1e3; /* with those that nobody waited for */
+    /* Of the largest process, or of all at once: whichever was seen to be more. */
+    made->peak_memory = larger(cell->peaks.memory, (uint64_t)cell->usage.ru_maxrss * 1024);
+    made->peak_processes = larger(cell->peaks.processes, 1);
     made->processes = cell->processes > 0 ? (uint64_t)cell->processes : 0;
-    made->written = (uint64_t)cell->usage.ru_oublock * 512;
+    made->written = larger(cell->peaks.written, (uint64_t)cell->usage.ru_oublock * 512);
+    made->inodes = cell->peaks.inodes;
     *result = made;
     return 0;
 }
@@ -74,6 +88,16 @@ int cb_result_make(struct cellblock_cell *cell, cellblock_result **result, cellb
 const char *cellblock_result_end(const cellblock_result *result)
 {
     return end_words[result->end];
+}
+
+const char *cellblock_result_limit(const cellblock_result *result)
+{
+    return result->limit;
+}
+
+int cellblock_result_lost(const cellblock_result *result, int stream)
+{
+    return stream == 1 || stream == 2 ? result->lost[stream - 1] : 0;
 }
 
 int cellblock_result_exit_code(const cellblock_result *result)
@@ -154,10 +178,14 @@ int cellblock_result_json(const cellblock_result *result, char **json, cellblock
     if (!failed)
         failed = json_object_set_new(object, "truncated", json_pack("{s:b, s:b}", "stdout", result->truncated[0],
                                                                     "stderr", result->truncated[1])) < 0 ||
-                 json_object_set_new(object, "usage", json_pack("{s:f, s:f, s:I, s:o, s:I}", "wall_ms", result->wall_ms,
-                                                                "cpu_ms", result->cpu_ms, "peak_memory",
-                                                                (json_int_t)result->peak_memory, "processes", processes,
-                                                                "written", (json_int_t)result->written)) < 0 ||
+                 json_object_set_new(object, "limit", result->limit ? json_string(result->limit) : json_null()) < 0 ||
+                 json_object_set_new(object, "usage", json_pack("{s:f, s:f, s:I, s:o, s:I, s:I, s:I}", "wall_ms",
+                                                                result->wall_ms, "cpu_ms", result->cpu_ms,
+                                                                "peak_memory", (json_int_t)result->peak_memory,
+                                                                "processes", processes, "peak_processes",
+                                                                (json_int_t)result->peak_processes, "written",
+                                                                (json_int_t)result->written, "inodes",
+                                                                (json_int_t)result->inodes)) < 0 ||
                  /* A workspace that is written directly keeps no record of changes. */
                  json_object_set_new(object, "changes", json_null()) < 0 ||
                  json_object_set(object, "denials", result->denials) < 0 ||
@@ -198,6 +226,11 @@ void cb_result_pack(const cellblock_result *result, struct cb_text *frame)
     cb_frame_number(frame, result->peak_memory);
     cb_frame_number(frame, result->processes);
     cb_frame_number(frame, result->written);
+    cb_frame_number(frame, result->peak_processes);
+    cb_frame_number(frame, (uint64_t)result->lost[0]);
+    cb_frame_number(frame, (uint64_t)result->lost[1]);
+    cb_frame_number(frame, result->inodes);
+    cb_frame_string(frame, result->limit);
     cb_autofree char *denials = json_dumps(result->denials, JSON_COMPACT);
     cb_autofree char *report = json_dumps(result->report, JSON_COMPACT);
     cb_frame_string(frame, denials);
@@ -224,10 +257,16 @@ int cb_result_unpack(struct cb_frame_reader *reader, cellblock_result **result, 
     made->peak_memory = cb_read_number(reader);
     made->processes = cb_read_number(reader);
     made->written = cb_read_number(reader);
+    made->peak_processes = cb_read_number(reader);
+    made->lost[0] = (int)cb_read_number(reader);
+    made->lost[1] = (int)cb_read_number(reader);
+    made->inodes = cb_read_number(reader);
+    const char *limit = cb_read_string(reader);
+    made->limit = limit ? strdup(limit) : NULL;
     const char *denials = cb_read_string(reader), *report = cb_read_string(reader);
     made->denials = denials ? json_loads(denials, 0, NULL) : NULL;
     made->report = report ? json_loads(report, 0, NULL) : NULL;
-    if (!reader->failed && made->denials && made->report && made->end <= CB_END_OUTPUT) {
+    if (!reader->failed && made->denials && made->report && made->end <= CB_END_DISK) {
         *result = made;
         return 0;
     }

@@ -6,13 +6,15 @@
 
 struct cellblock_result {
     enum cb_end end;
+    char *limit;            /* the policy's word for the limit that ended it, or NULL */
     int exit_code;          /* -1: it did not exit by itself */
     int signal;
     bool collected;
     struct cb_text streams[2];
     bool truncated[2];
+    int lost[2];            /* errno of what the caller's file did not take */
     double wall_ms, cpu_ms;
-    uint64_t peak_memory, processes, written;
+    uint64_t peak_memory, peak_processes, processes, written, inodes;
     json_t *denials;
     json_t *report;
 };

@@ -2,7 +2,8 @@
  *
  *   1. (root only) detached mounts of everything that the plan shows, from the descriptors that were checked
  *   2. clone3 into new namespaces, with all signals blocked, so that no handler of the caller's runs in the child
- *   3. (root only) map an unprivileged id, give the caller's own trees that mapping, say "go"
+ *   3. put it into the cell's cgroup, where there is one; (root only) map an unprivileged id, give the caller's own
+ *      trees that mapping; say "go"
  *   4. listen on the wire until the program runs, or a step has failed
  * The child is not announced by SIGCHLD and is not seen by the caller's own wait calls: it is waited for by
  * descriptor. */
@@ -12,6 +13,9 @@
 #include "base/error.h"
 #include "base/missing.h"
 #include "host/host.h"
+#include "host/tasks.h"
+#include "supervisor/cgroup.h"
+#include "supervisor/terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +26,7 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 
 static const uint64_t namespaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
@@ -96,10 +101,10 @@ static int map_trees(struct cb_plan *plan, pid_t pid, cellblock_error **error)
 static int map_and_go(struct cellblock_cell *cell, pid_t pid, cellblock_error **error)
 {
     struct cb_plan *plan = cell->plan;
-    if (!plan->privileged)
-        return 0;
-    if (write_map(pid, "uid_map", plan->inside_uid, plan->outside_uid, error) < 0 ||
-        write_map(pid, "gid_map", plan->inside_gid, plan->outside_gid, error) < 0 || map_trees(plan, pid, error) < 0)
+    if (cell->cgroup && cb_cgroup_enter(cell->cgroup, pid, error) < 0)
+        return -1;
+    if (plan->privileged && (write_map(pid, "uid_map", plan->inside_uid, plan->outside_uid, error) < 0 ||
+        write_map(pid, "gid_map", plan->inside_gid, plan->outside_gid, error) < 0 || map_trees(plan, pid, error) < 0))
         return -1;
     const struct cb_message go = {.kind = CB_MESSAGE_GO};
     return cb_wire_send(cell->wire, &go, -1) < 0
@@ -112,16 +117,18 @@ static int map_and_go(struct cellblock_cell *cell, pid_t pid, cellblock_error **
 static pid_t clone_init(struct cellblock_cell *cell, const struct cb_entry *entry, cellblock_error **error)
 {
     int pidfd = -1;
-    struct cb_clone_args args = {.flags = namespaces | CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
-                                 .pidfd = (uint64_t)(uintptr_t)&pidfd};
+    bool landlock = cell->plan->tier == CB_TIER_LANDLOCK;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    pid_t pid = cb_sys_clone3(&args, sizeof args);
+    pid_t pid = cb_sys_clone_pidfd(landlock ? 0 : namespaces, &pidfd,
+                                   cell->cgroup ? cb_cgroup_clone_fd(cell->cgroup) : -1);
     if (pid == 0)
         cb_cell_enter(entry);
     int failed = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (pid < 0 && landlock)
+        return cb_fail(error, CELLBLOCK_ERROR_SYSTEM, failed, "making the cell's first process");
     if (pid < 0) {
         cb_fail(error, CELLBLOCK_ERROR_REFUSED, failed, "making the cell's namespaces");
         cb_error_layer(error, "user-namespace");
@@ -172,6 +179,10 @@ static int listen_until_started(struct cellblock_cell *cell, cellblock_error **e
         case CB_MESSAGE_LISTENER:
             cell->listener = fd;
             break;
+        case CB_MESSAGE_TERMINAL:
+            if (cb_terminal_open(cell, fd, error) < 0)
+                return -1;
+            break;
         case CB_MESSAGE_STARTED:
             return 0;
         case CB_MESSAGE_FAILED:
@@ -196,11 +207,25 @@ static void let_go(struct cb_plan *plan)
     }
 }
 
+/* Where the kernel counts processes for the whole user (no user namespace, or a kernel before 5.14 that does not count in
+ * it), the limit has to lie above those that exist already. */
+static rlim_t counted_outside(const struct cb_plan *plan)
+{
+    struct utsname name;
+    unsigned major = 0, minor = 0;
+    if (uname(&name) == 0)
+        sscanf(name.release, "%u.%u", &major, &minor);
+    bool own_count = plan->tier == CB_TIER_NAMESPACES && (major > 5 || (major == 5 && minor >= 14));
+    return own_count || plan->tree.processes == CB_UNLIMITED ? 0 : cb_tasks_of(plan->outside_uid);
+}
+
 int cb_spawn(struct cellblock_cell *cell, const int stdio[3], cellblock_error **error)
 {
     struct cb_plan *plan = cell->plan;
     if (plan->privileged && make_trees(plan, error) < 0)
         return -1;
+    if (plan->tier == CB_TIER_LANDLOCK && (cell->root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
+        return cb_fail_errno(error, "opening /");
     int wire[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wire) < 0)
         return cb_fail_errno(error, "making a socket pair");
@@ -214,7 +239,10 @@ int cb_spawn(struct cellblock_cell *cell, const int stdio[3], cellblock_error **
         .wire = inside,
         .peer = cell->wire,
         .stdio = {stdio[0], stdio[1], stdio[2]},
+        .terminal = cb_terminal_start(cell->terminal),
         .null = null,
+        .waits = plan->privileged || cell->cgroup,
+        .processes_outside = counted_outside(plan),
         .die_with_parent = getpid() == gettid(),
     };
     pid_t pid = clone_init(cell, &entry, error);
@@ -222,7 +250,8 @@ int cb_spawn(struct cellblock_cell *cell, const int stdio[3], cellblock_error **
         return -1;
     cb_close_cleanup(&inside);
     inside = -1;
-    if (map_and_go(cell, pid, error) < 0 || listen_until_started(cell, error) < 0)
+    cell->init_pid = pid;
+    if ((entry.waits && map_and_go(cell, pid, error) < 0) || listen_until_started(cell, error) < 0)
         return -1;
     let_go(plan);
     return 0;

@@ -343,6 +343,13 @@ static void test_cgroup_partly(void **state)
     assert_contains(host->probes[CB_FEATURE_CGROUP].fix, "systemd-run --user --scope -p Delegate=yes");
     assert_true(host->can_enforce_default);
     cb_host_free(host);
+
+    fake_attempts[CB_FEATURE_CGROUP] = (struct cb_attempt){"making a cgroup below our own", EBUSY, 0};
+    host = examine();
+    assert_int_equal(host->probes[CB_FEATURE_CGROUP].state, CB_PROBE_NO);
+    assert_contains(host->probes[CB_FEATURE_CGROUP].detail, "this process is in it itself");
+    assert_contains(host->probes[CB_FEATURE_CGROUP].fix, "main/cgroup.procs");
+    cb_host_free(host);
 }
 
 /* ---- The real machine ---- */

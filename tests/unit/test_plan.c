@@ -31,7 +31,7 @@ static struct cb_plan *make(const struct place *place, const char *document, con
     cellblock_policy *policy = NULL;
     struct cb_plan *plan = NULL;
     if (cellblock_policy_load_text(text, strlen(text), "p", &policy, error) == 0)
-        cb_plan_make(policy, &options, &plan, error);
+        cb_plan_make(policy, &options, &(struct cb_ground){0}, &plan, error);
     cellblock_policy_free(policy);
     return plan;
 }
@@ -125,7 +125,9 @@ static void test_limits(void **state)
     assert_int_equal(limit_of(plan, RLIMIT_DATA), 64 << 20);
     assert_int_equal(limit_of(plan, RLIMIT_NPROC), 8); /* with init */
     assert_int_equal(limit_of(plan, RLIMIT_NOFILE), 33);
-    assert_int_equal(limit_of(plan, RLIMIT_CPU), 2); /* whole seconds, never less than asked for */
+    assert_int_equal(limit_of(plan, RLIMIT_CPU), 4); /* the watchdog comes first */
+    assert_int_equal(plan->tree.cpu_time_ms, 1500);
+    assert_int_equal(plan->tree.memory, 64 << 20);
     assert_int_equal(limit_of(plan, RLIMIT_FSIZE), 1 << 30);
     assert_int_equal(limit_of(plan, RLIMIT_CORE), 0);
     assert_int_equal(plan->wall_time_ms, 2000);
@@ -191,7 +193,7 @@ static void test_guard(void **state)
     assert_non_null(pinned);
     assert_int_equal(pinned->access, CB_ACCESS_READ);
     assert_false(plan->guard.files);
-    assert_true(plan->guard_filter.length > 0);
+    assert_true(plan->call_filter.length > 0);
     cb_plan_free(plan);
     plan = must_make(place, "\"files\": [{\"path\": \"secret\", \"access\": \"none\"}]", NULL);
     assert_true(plan->guard.files); /* it may not even come as a file */
@@ -202,7 +204,7 @@ static void test_nothing_to_guard(void **state)
 {
     struct cb_plan *plan = must_make(*state, "\"extends\": []", NULL);
     assert_int_equal(plan->guard.absent_count, 0);
-    assert_int_equal(plan->guard_filter.length, 0);
+    assert_int_equal(plan->call_filter.length, 0);
     cb_plan_free(plan);
 }
 

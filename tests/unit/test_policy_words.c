@@ -1,4 +1,4 @@
-/* The words of "accept_weaker" are the words of the host's features, all of them and no others. */
+/* The words of "accept_weaker" are the words of the host's features, all of them, and then what a tier can do without. */
 #include "host/host.h"
 #include "policy/schema.h"
 
@@ -10,10 +10,6 @@
 
 static void test_accept_weaker_knows_every_feature(void **state)
 {
-    size_t known = 0;
-    while (cb_weaker_words[known].word)
-        known++;
-    assert_int_equal(known, CB_FEATURE_COUNT);
     for (int i = 0; i < CB_FEATURE_COUNT; i++)
         assert_string_equal(cb_weaker_words[i].word, cb_feature_word((enum cb_feature)i));
 }
