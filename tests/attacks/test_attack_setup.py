@@ -117,15 +117,33 @@ def test_a_mount_below_a_read_grant_is_read_only_too(cellblock, outside):
 
 # What is taken away, and the layers that the refusal may name for it.
 MISSING = {
-    "clone3": {"user-namespace"}, "landlock_create_ruleset": {"landlock"}, "landlock_add_rule": {"landlock"},
+    "landlock_create_ruleset": {"landlock"}, "landlock_add_rule": {"landlock"},
     "landlock_restrict_self": {"landlock"}, "mount_setattr": {"idmap", "mounts", "mount-api"},
     "move_mount": {"mount-api"},
     "fsopen": {"mount-api"}, "fsconfig": {"mount-api"}, "fsmount": {"mount-api"}, "open_tree": {"mounts", "mount-api"},
     "seccomp": {"seccomp", "seccomp-notify"}, "pivot_root": {"mount-api"}, "umount2": {"mount-api"},
-    "close_range": {"descriptors"}, "openat2": {"mounts", "mount-api", "openat2"}, "capset": {"capabilities"},
+    "openat2": {"mounts", "mount-api", "openat2"}, "capset": {"capabilities"},
     "setsid": {"session"}, "prctl": {"privileges"}, "signalfd4": {"init"}, "prlimit64": {"limits"},
     "clone": {"processes"},
 }
+
+
+# For these there is another way: all layers hold without them.
+REPLACED = ["clone3", "close_range", "faccessat2", "memfd_create"]
+
+
+@pytest.mark.parametrize("error", ["ENOSYS", "EPERM"])
+@pytest.mark.parametrize("call", REPLACED)
+def test_a_missing_call_is_replaced(cellblock, workspace, outside, call, error):
+    """An outer filter that does not know a call must not keep the cell from being made, nor make it weaker."""
+    (outside / "secret").write_text("SECRET")
+    probe = f"cat {outside}/secret; touch {outside}/made; ls /proc/self/fd | wc -l; cat /proc/self/status"
+    ran = subprocess.run([outside_helper("deny_syscall"), call, error, "--", PROGRAM, "run", "--", "sh", "-c", probe],
+                         cwd=workspace, env=cellblock.environment, capture_output=True, text=True, timeout=30)
+    bare = cellblock.sh(probe)
+    assert "SECRET" not in ran.stdout and not (outside / "made").exists()
+    assert ran.stdout.splitlines()[0] == bare.out.splitlines()[0], "a descriptor was left open"
+    assert "NoNewPrivs:\t1" in ran.stdout and "CapBnd:\t0000000000000000" in ran.stdout
 
 
 @pytest.mark.parametrize("error", ["ENOSYS", "EPERM"])

@@ -292,10 +292,6 @@ REFUSED_FEATURES = [
     ({"network": [{"host": "example.com", "ports": [443]}]}, "network"),
     ({"sockets": [{"path": "/run/x"}]}, "sockets"),
     ({"workspace": {"mode": "review"}}, "review"),
-    ({"limits": {"cpus": 1}}, "cpus"),
-    ({"limits": {"disk": "1M"}}, "disk"),
-    ({"limits": {"inodes": 5}}, "inodes"),
-    ({"isolation": "landlock"}, "landlock"),
     ({"isolation": "gvisor"}, "gvisor"),
 ]
 

@@ -21,7 +21,7 @@ def test_shape(cellblock, workspace):
     assert ran.stderr == b"" and ran.stdout.count(b"\n") == 1 and ran.stdout.endswith(b"\n")
     document = ran.json
     assert ran.status == 3
-    assert set(document) == {"end", "exit_code", "signal", "stdout", "stderr", "truncated", "usage", "denials",
+    assert set(document) == {"end", "limit", "exit_code", "signal", "stdout", "stderr", "truncated", "usage", "denials",
                              "changes", "report"}
     assert (document["end"], document["exit_code"], document["signal"]) == ("exited", 3, None)
     assert (document["stdout"], document["stderr"]) == ("in\n", "err\n")

@@ -56,7 +56,7 @@ def test_the_shell_cleans_up(cellblock, workspace):
 
 
 def test_ctrl_c_on_a_terminal(cellblock):
-    """The program is in a session of its own, so the terminal's signal has to be passed on."""
+    """The key is passed on to the program's own terminal, which makes the signal. (More: test_terminal.py.)"""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(cellblock.workspace)

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from conftest import PROGRAM, needs_user
+from conftest import PROGRAM
 
 SUBSETS = [subset for count in (1, 2, 3) for subset in itertools.combinations(range(3), count)]
 
@@ -218,7 +218,6 @@ def test_dev_stdout_as_a_file(cellblock, tmp_path):
     assert (tmp_path / "out").read_text() == "out\nmore\n"
 
 
-@needs_user  # root's terminal can't be opened again by the unprivileged id that root's cells have: see cellblock-run(1)
 def test_dev_stdout_as_a_terminal(cellblock):
     ours, theirs = pty.openpty()
     process = popen(cellblock, "run", "--", "sh", "-c", WRITE_BY_NAME, stdin=subprocess.DEVNULL, stdout=theirs,

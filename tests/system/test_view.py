@@ -165,7 +165,8 @@ def look_from_outside(cellblock):
     process = subprocess.Popen([PROGRAM, "run", "--", "sh", "-c", "echo ready; read line"], cwd=cellblock.workspace,
                                env=cellblock.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
     assert process.stdout.readline() == b"ready\n"
-    seen = [ids_of(pid) for pid in processes_below(process.pid)]
+    # Beside the cell there may be the process that would clean up its cgroup.
+    seen = [fields for fields in map(ids_of, processes_below(process.pid)) if fields["Name"] != "cellblock:clean"]
     process.communicate(b"\n", timeout=20)
     assert len(seen) == 2
     return seen
