@@ -18,7 +18,7 @@ demo:
 	@examples/demo.sh
 
 check:
-	@tools/setup test
+	@tools/setup test matrix
 	@tests/run
 
 quick:
@@ -37,13 +37,16 @@ fresh:
 	@tests/fresh
 
 matrix:
-	@tests/matrix
+	@tools/setup matrix
+	@$(MAKE) --no-print-directory all
+	@CELLBLOCK_BUILD=$(BUILD) tests/matrix
 
 bench:
 	@tools/setup bench
 	@$(MAKE) --no-print-directory all
 	bench/start
 	bench/overhead
+	bench/limits
 
 install: all
 	$(MESON) configure $(BUILD) --prefix $(abspath $(PREFIX))
@@ -54,7 +57,7 @@ format:
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean:
-	rm -rf $(BUILD) build-asan build-fuzz
+	rm -rf $(BUILD) build-asan build-fuzz build-matrix
 
 help:
 	@echo 'make            build; the program is then at $(BUILD)/cellblock'
@@ -64,7 +67,7 @@ help:
 	@echo 'make asan       build with address and undefined-behaviour sanitizers, and run the tests on that'
 	@echo 'make fuzz       fuzz the policy parser for a bounded time (FUZZ_SECONDS, 30 unless set)'
 	@echo 'make bench      start time and overhead against bare and bubblewrap, as ratios'
-	@echo 'make matrix     the tests on another kernel, in an emulated machine (needs root)'
+	@echo 'make matrix     tests on the oldest kernel, in an emulated machine (tests/matrix has options for others)'
 	@echo 'make fresh      `make demo` and `make check` in a clean Debian 12, from a clone of HEAD (needs root)'
 	@echo 'make install    into PREFIX ($(PREFIX)), below DESTDIR if that is set'
 	@echo 'make format     clang-format over the C sources'

@@ -1,8 +1,14 @@
-"""Prints what came of the runs in the emulated machine: table.py RESULTS. Exit status 1 if anything failed."""
+"""Prints what came of the runs in the emulated machines: table.py PROGRAM RESULTS...
 
+One column for this machine, as PROGRAM sees it, and two for each machine: as root and as an ordinary user. Exit status
+1 if anything failed there.
+"""
+
+import collections
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import xml.etree.ElementTree
 
@@ -13,61 +19,98 @@ def read(path):
     return path.read_text(errors="replace") if path.exists() else ""
 
 
-def doctor_rows(results):
-    reports = [json.loads(read(results / kind / "doctor.json") or "{}") for kind in KINDS]
-    yield "kernel", [report.get("kernel", "no answer") for report in reports]
-    yield "Landlock ABI", [str(report.get("landlock_abi", "-")) for report in reports]
-    yield "default policy", ["yes" if report.get("can_enforce_default") else "NO" for report in reports]
-    states = [{layer["name"]: layer["state"] for layer in report.get("layers", [])} for report in reports]
-    for name in {name: None for kind in states for name in kind}:
-        yield name, [kind.get(name, "-") for kind in states]
+class Column:
+    """What is known of one kind of user on one machine."""
+
+    def __init__(self, title, doctor, status, refusal=""):
+        self.title, self.status, self.refusal = title, status, refusal
+        self.doctor = json.loads(doctor or "{}")
+        self.layers = {layer["name"]: layer["state"] for layer in self.doctor.get("layers", [])}
+        self.tests = None            # passed, failed, skipped, not reached
+        self.units = {}              # name: exit status
+        self.failures, self.skips = [], collections.Counter()
+
+    def run(self):
+        return "works" if self.status == "0" else f"FAILS ({self.status or 'no answer'})"
 
 
-def run_result(directory):
-    status = read(directory / "run.status").strip()
-    return "works" if status == "0" else f"FAILS ({status or 'no answer'})"
+def this_machine(program):
+    doctor = subprocess.run([program, "doctor", "--json"], capture_output=True, text=True)
+    run = subprocess.run([program, "run", "--scratch", "--", "true"], capture_output=True, text=True)
+    who = "root" if os.geteuid() == 0 else "user"
+    return Column(("this machine", f"as {who}"), doctor.stdout, str(run.returncode), run.stderr)
 
 
-def count_tests(directory):
-    """Passed, failed, skipped, not reached; None where the tests gave no report at all."""
+def machine(results, kind):
+    directory = results / kind
+    column = Column((results.name, f"as {kind}"), read(directory / "doctor.json"),
+                    read(directory / "run.status").strip(), read(directory / "run").strip())
     report = read(directory / "junit.xml")
-    if not report:
-        return None
-    suite = next(xml.etree.ElementTree.fromstring(report).iter("testsuite"))
-    ran, skipped = int(suite.get("tests")), int(suite.get("skipped"))
-    failed = int(suite.get("failures")) + int(suite.get("errors"))
-    return ran - failed - skipped, failed, skipped, int(read(directory / "chosen") or ran) - ran
+    if report:
+        suite = next(xml.etree.ElementTree.fromstring(report).iter("testsuite"))
+        ran, skipped = int(suite.get("tests")), int(suite.get("skipped"))
+        failed = int(suite.get("failures")) + int(suite.get("errors"))
+        column.tests = ran - failed - skipped, failed, skipped, int(read(directory / "chosen") or ran) - ran
+        column.skips.update(skip.get("message") for skip in suite.iter("skipped"))
+    column.units = dict(line.split() for line in read(directory / "units").splitlines())
+    column.failures = [line for line in read(directory / "pytest").splitlines()
+                       if line.startswith(("FAILED ", "ERROR "))]
+    return column
 
 
-def failures(directory):
-    """The short summary that pytest ends with, and what `run -- true` said."""
-    if read(directory / "run.status").strip() != "0":
-        yield read(directory / "run").strip() or "cellblock run gave no answer"
-    for line in read(directory / "pytest").splitlines():
-        if line.startswith(("FAILED ", "ERROR ")):
-            yield line
-
-
-def main():
-    results = pathlib.Path(sys.argv[1])
-    counts = [count_tests(results / kind) for kind in KINDS]
-    rows = list(doctor_rows(results))
-    rows.append(("cellblock run", [run_result(results / kind) for kind in KINDS]))
+def rows(columns):
+    yield "Landlock ABI", [str(column.doctor.get("landlock_abi", "-")) for column in columns]
+    for name in {name: None for column in columns for name in column.layers}:
+        yield name, [column.layers.get(name, "-") for column in columns]
+    yield "default policy", ["enforced" if column.doctor.get("can_enforce_default") else "NOT ENFORCED"
+                             for column in columns]
+    yield "cellblock run", [column.run() for column in columns]
+    if any(column.units for column in columns):
+        yield "unit tests", ["", *("{} of {}".format(sum(status == "0" for status in column.units.values()),
+                                                     len(column.units)) for column in columns[1:])]
     for position, name in enumerate(("passed", "failed", "skipped", "not reached")):
-        rows.append((f"tests {name}", [str(count[position]) if count else "no report" for count in counts]))
-    print(f"{'':18}{KINDS[0]:24}{KINDS[1]}")
-    for name, (first, second) in rows:
-        print(f"{name:18}{first:24}{second}")
+        # On this machine the other steps run them.
+        yield f"tests {name}", ["", *(str(column.tests[position]) if column.tests else "no report"
+                                      for column in columns[1:])]
+
+
+def show(lines):
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+
+
+def problems(column):
+    """What makes the run a failure, in words."""
+    if column.status != "0":
+        yield column.refusal or "cellblock run gave no answer"
+    yield from (f"{name} ended with status {status}" for name, status in column.units.items() if status != "0")
+    yield from column.failures
+    if not column.tests:
+        yield "the tests gave no report"
+        return
+    if column.tests[1] and not column.failures:
+        yield f"{column.tests[1]} tests failed"
+    if column.tests[3] > 0 and os.environ.get("CI") == "true":
+        yield f"{column.tests[3]} tests were not reached"
+
+
+def main(program, *results):
+    columns = [this_machine(program)]
+    columns += [machine(pathlib.Path(directory), kind) for directory in results for kind in KINDS]
+    show([["", *(column.title[0] for column in columns)], ["", *(column.title[1] for column in columns)],
+          *([name, *cells] for name, cells in rows(columns))])
     bad = False
-    for kind, count in zip(KINDS, counts):
-        for line in failures(results / kind):
-            print(f"{kind}: {line}")
+    for column in columns[1:]:
+        where = ", ".join(column.title)
+        for reason, count in sorted(column.skips.items()):
+            print(f"{where}: skipped {count}: {reason}")
+        if column.tests and column.tests[3] > 0:
+            print(f"!! NOT RUN, {where}: {column.tests[3]} tests, as the time was up")
+        for problem in problems(column):
+            print(f"{where}: {problem}")
             bad = True
-        unreached = count and count[3] > 0
-        if unreached:
-            print(f"!! NOT RUN as {kind}: {count[3]} tests, as the time was up")
-        bad = bad or not count or count[1] > 0 or (unreached and os.environ.get("CI") == "true")
     return 1 if bad else 0
 
 
-sys.exit(main())
+sys.exit(main(*sys.argv[1:]))
