@@ -397,7 +397,7 @@ static bool run_bomb(uint64_t seconds, bool at_limit, const struct cb_effort *ea
     bool is_one = false;
     for (uint64_t ms = 0; ms <= seconds * 1000 && !is_one; ms += 100) {
         const struct cb_effort effort = {each_second->user_us * ms / 1000, each_second->system_us * ms / 1000,
-                                         each_second->calls * ms / 1000};
+                                         each_second->calls * ms / 1000, each_second->running};
         is_one = cb_bomb_look(&bomb, at_limit, 1000000 + ms * 1000, &effort);
     }
     return is_one;
@@ -412,13 +412,14 @@ static void test_bombs(void **state)
         struct cb_effort each_second;
         bool is_one;
     } table[] = {
-        {2, true, {100000, 900000, 10}, true},
-        {2, true, {400000, 600000, 1000}, true},
-        {2, false, {100000, 900000, 10}, false},     /* busy, but not at its limit */
-        {10, true, {900000, 600000, 10}, false},     /* at its limit, and works */
-        {10, true, {100000, 900000, 50000}, false},  /* at its limit, and copies files */
-        {10, true, {0, 100000, 10}, false},          /* at its limit, and idle */
-        {0, true, {100000, 900000, 10}, false},      /* not for long */
+        {2, true, {100000, 900000, 10, true}, true},
+        {2, true, {400000, 600000, 1000, false}, true},
+        {2, true, {10000, 40000, 10, true}, true},          /* on a busy machine */
+        {2, false, {100000, 900000, 10, true}, false},      /* busy, but not at its limit */
+        {10, true, {900000, 600000, 10, true}, false},      /* at its limit, and works */
+        {10, true, {100000, 900000, 50000, true}, false},   /* at its limit, and copies files */
+        {10, true, {10000, 100000, 10, false}, false},      /* at its limit, and mostly idle */
+        {0, true, {100000, 900000, 10, true}, false},       /* not for long */
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         assert_int_equal(run_bomb(table[i].seconds, table[i].at_limit, &table[i].each_second), table[i].is_one);
