@@ -93,6 +93,7 @@ struct cb_cell_state {
     bool asked;             /* … or has asked for that */
     int children;           /* tier landlock: the list of our children in /proc */
     int private;            /* … and the private directory */
+    bool fenced;            /* … and whether signals of ours reach the cell and nobody else */
     int score;              /* how soon the kernel takes us when memory runs out, as a file; and what it was */
     ssize_t score_length;
     char score_before[8];
@@ -131,6 +132,7 @@ int cb_cell_init_prepare(struct cb_cell_state *state);
 /* Tier landlock (warden.c). */
 int cb_warden_prepare(struct cb_cell_state *state);
 int cb_warden_private(struct cb_cell_state *state);
+int cb_warden_fence(struct cb_cell_state *state);
 int cb_cell_landlock_places(struct cb_cell_state *state);
 /* Ends every process below us, removes the private directory. */
 void cb_warden_clean_up(struct cb_cell_state *state);

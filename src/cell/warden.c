@@ -1,9 +1,10 @@
 /* The first process of a cell in tier landlock: stands where init stands in the other tier, but is no pid 1 and has no
- * namespaces. It runs with the caller's own rights and outside Landlock; the code can't signal or trace it.
+ * namespaces. It runs with the caller's own rights and without the rules for the code, which can't signal or trace it.
  *
  *   reaper     whoever is orphaned below it becomes its child (PR_SET_CHILD_SUBREAPER), so the tree never falls apart
  *   private    makes the cell's private directory (/tmp and home), and removes it in the end
  *   rules      builds the Landlock ruleset from the places of the plan
+ *   fence      (Landlock with scopes) gives up to signal anybody outside the cell: then it can signal everybody
  *   program    cloned as in the other tier, which locks itself in
  *   end        when the program has ended, the supervisor says so or is gone: ends every process below it, removes the
  *              private directory, and only then exits. That is what the supervisor's wait waits for. */
@@ -28,6 +29,24 @@ int cb_warden_prepare(struct cb_cell_state *state)
     /* How the processes below us are found in the end: nothing runs unless that works. */
     state->children = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
     return state->children < 0 ? cb_cell_fail(state, CB_STAGE_INIT, 1) : 0;
+}
+
+/* A Landlock domain around us and all that we start, with no rule but one: signals stay inside. From then on "everybody
+ * that we may signal" (kill -1) is the cell, and the kernel does that in one step, which no forking outruns. Believed
+ * only when the supervisor, which has our id, is seen to be out of reach. After no_new_privs, which it needs. */
+int cb_warden_fence(struct cb_cell_state *state)
+{
+    const struct cb_landlock_ruleset_attr attr = {.scoped = LANDLOCK_SCOPE_SIGNAL};
+    if (!(state->plan->landlock_scoped & LANDLOCK_SCOPE_SIGNAL) || state->ruleset < 0)
+        return 0;
+    int ruleset = cb_sys_landlock_create_ruleset(&attr, sizeof attr, 0);
+    unsigned quiet = state->plan->landlock_abi >= 7 ? LANDLOCK_RESTRICT_SELF_LOG_SAME_EXEC_OFF : 0;
+    int failed = ruleset < 0 ? -1 : cb_sys_landlock_restrict_self(ruleset, quiet);
+    if (failed)
+        return cb_cell_fail(state, CB_STAGE_LANDLOCK, 0);
+    close(ruleset);
+    state->fenced = kill(getppid(), 0) < 0 && errno == EPERM;
+    return 0;
 }
 
 /* ---- The private directory ---- */
@@ -261,21 +280,29 @@ static void signal_one(size_t which, int number)
         close(pidfd);
 }
 
-/* Stops them all before it kills any: what is stopped does not fork. Nobody can escape, as an orphan becomes our child;
- * when we have no child left, nobody is left. */
+/* Stops them all before it kills any: what is stopped does not fork. */
+static void kill_by_number(const struct cb_cell_state *state)
+{
+    size_t count = 0;
+    /* Some rounds are enough for all but a bomb, and that is thinned out by each further one. */
+    for (size_t before = 1, rounds = 0; count != before && rounds < 64; rounds++) {
+        before = count;
+        count = find_all(state);
+        for (size_t i = 0; i < count; i++)
+            signal_one(i, SIGSTOP);
+    }
+    for (size_t i = 0; i < count; i++)
+        signal_one(i, SIGKILL);
+}
+
+/* Nobody can escape, as an orphan becomes our child; when we have no child left, nobody is left. */
 static void end_all(const struct cb_cell_state *state)
 {
     for (;;) {
-        size_t count = 0;
-        /* Some rounds are enough for all but a bomb, and that is thinned out by each further one. */
-        for (size_t before = 1, rounds = 0; count != before && rounds < 64; rounds++) {
-            before = count;
-            count = find_all(state);
-            for (size_t i = 0; i < count; i++)
-                signal_one(i, SIGSTOP);
-        }
-        for (size_t i = 0; i < count; i++)
-            signal_one(i, SIGKILL);
+        if (state->fenced)
+            kill(-1, SIGKILL);
+        else
+            kill_by_number(state);
         pid_t waited = waitpid(-1, NULL, __WALL);
         while (waited > 0)
             waited = waitpid(-1, NULL, __WALL | WNOHANG);

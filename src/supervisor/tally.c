@@ -67,12 +67,14 @@ static uint64_t grown(uint64_t before, uint64_t now)
 bool cb_bomb_look(struct cb_bomb *bomb, bool at_limit, uint64_t now_us, const struct cb_effort *effort)
 {
     uint64_t elapsed = now_us - bomb->since_us;
+    bomb->always_running = bomb->always_running && effort->running;
     if (at_limit && bomb->at_limit && elapsed < BOMB_US)
         return false;
     uint64_t user = grown(bomb->before.user_us, effort->user_us);
     uint64_t system = grown(bomb->before.system_us, effort->system_us);
     uint64_t calls = grown(bomb->before.calls, effort->calls);
-    bool is_one = at_limit && bomb->at_limit && system > user && system > elapsed / 2 && calls < system / CALL_US;
-    *bomb = (struct cb_bomb){at_limit, now_us, *effort}; /* if it was quiet for this second, judge the next one */
+    bool busy = system > elapsed / 2 || (bomb->always_running && system > elapsed / 50);
+    bool is_one = at_limit && bomb->at_limit && busy && system > user && calls < system / CALL_US;
+    *bomb = (struct cb_bomb){at_limit, true, now_us, *effort}; /* if it was quiet for this second, judge the next one */
     return is_one;
 }

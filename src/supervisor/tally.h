@@ -47,12 +47,14 @@ uint64_t cb_wait_by_chance(uint64_t wait_us, uint32_t chance);
 struct cb_effort {
     uint64_t user_us, system_us;
     uint64_t calls;         /* that read or wrote something */
+    bool running;           /* somebody wants a processor right now */
 };
 
 /* A program may sit at its limit of processes for hours; one that keeps forking against it burns system time, and has
  * no reads and writes to show for it. */
 struct cb_bomb {
     bool at_limit;
+    bool always_running;    /* at every look: on a busy machine a bomb gets little time, but always wants more */
     uint64_t since_us;
     struct cb_effort before;
 };

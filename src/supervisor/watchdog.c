@@ -367,6 +367,7 @@ static struct sums add_up(struct cb_watchdog *watchdog, uint64_t elapsed_us)
         sums.effort.user_us += process->user_us + process->waited_user_us;
         sums.effort.system_us += process->system_us + process->waited_system_us;
         sums.effort.calls += process->calls;
+        sums.effort.running = sums.effort.running || process->state == 'R';
         sums.written += process->written;
         if (before) {
             came_us += grown(waited_us(before), waited_us(process));

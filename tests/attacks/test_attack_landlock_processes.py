@@ -340,6 +340,29 @@ def test_daemons_of_every_kind_end_with_the_run(tier, kind):
     assert ran.out == "over\n" and processes(mark) == {}
 
 
+# Processes that live for an instant and are somewhere else by the time one looks. They give up after some seconds.
+MOVING = """
+import os, sys, time
+end = time.monotonic() + 20
+for _ in range(10):
+    if os.fork() == 0:
+        while time.monotonic() < end:
+            if os.fork() > 0: os._exit(0)
+            os.setsid()
+        os._exit(1)
+print("over", flush=True)
+"""
+
+
+@pytest.mark.parametrize("abi", [BEFORE_SCOPES, None], ids=["before scopes", "scopes"])
+def test_processes_that_keep_moving_end_with_the_run(tier, other, abi):
+    """With scopes the kernel ends them all in one step, and nobody else of the same user."""
+    mark = str(uuid.uuid4())
+    ran = tier.python(MOVING, flags=["--env", f"MARK={mark}"], abi=abi, timeout=60)
+    assert ran.out == "over\n" and processes(mark) == {}
+    assert other.poll() is None
+
+
 @pytest.mark.parametrize("call", ["pidfd_open", "pidfd_send_signal"])
 @pytest.mark.parametrize("error", ["ENOSYS", "EPERM"])
 def test_daemons_end_where_processes_have_no_descriptors(tier, call, error):

@@ -4,16 +4,19 @@ every parametrized test.
 
 BOUNDED_SECONDS   how long the run may take
 BOUNDED_CASES     "all", or else the first case of every test
-BOUNDED_COUNT     a file for the number of tests that were chosen
+BOUNDED_RESULTS   a directory: `chosen` gets the number of tests that were chosen, and `outcomes` a line of JSON for each
+                  that has run, as soon as it has, so that they are known even if the machine does not survive
 """
 
 import collections
+import json
 import os
 import pathlib
 import time
 
 import pytest
 
+RESULTS = pathlib.Path(os.environ["BOUNDED_RESULTS"])
 DEADLINE = time.monotonic() + float(os.environ["BOUNDED_SECONDS"])
 
 
@@ -43,7 +46,17 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish(session):
-    pathlib.Path(os.environ["BOUNDED_COUNT"]).write_text(f"{len(session.items)}\n")
+    (RESULTS / "chosen").write_text(f"{len(session.items)}\n")
+
+
+def pytest_runtest_logreport(report):
+    # One line for a test: of its call, or of what came before or after it if that is where it ended.
+    if report.when != "call" and report.passed:
+        return
+    reason = str(report.longrepr[2]) if report.skipped else ""
+    with open(RESULTS / "outcomes", "a") as file:
+        file.write(json.dumps({"test": report.nodeid, "outcome": report.outcome, "reason": reason,
+                               "seconds": round(report.duration, 1)}) + "\n")
 
 
 def pytest_runtest_teardown(item):

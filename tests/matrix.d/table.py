@@ -10,7 +10,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import xml.etree.ElementTree
 
 KINDS = ("root", "user")
 
@@ -28,6 +27,7 @@ class Column:
         self.layers = {layer["name"]: layer["state"] for layer in self.doctor.get("layers", [])}
         self.tests = None            # passed, failed, skipped, not reached
         self.units = {}              # name: exit status
+        self.finished = True         # the machine was not stopped before
         self.failures, self.skips = [], collections.Counter()
 
     def run(self):
@@ -45,16 +45,17 @@ def machine(results, kind):
     directory = results / kind
     column = Column((results.name, f"as {kind}"), read(directory / "doctor.json"),
                     read(directory / "run.status").strip(), read(directory / "run").strip())
-    report = read(directory / "junit.xml")
-    if report:
-        suite = next(xml.etree.ElementTree.fromstring(report).iter("testsuite"))
-        ran, skipped = int(suite.get("tests")), int(suite.get("skipped"))
-        failed = int(suite.get("failures")) + int(suite.get("errors"))
-        column.tests = ran - failed - skipped, failed, skipped, int(read(directory / "chosen") or ran) - ran
-        column.skips.update(skip.get("message") for skip in suite.iter("skipped"))
+    lines = [json.loads(line) for line in read(directory / "outcomes").splitlines()]
+    outcomes = {line["test"]: line for line in lines}.values()      # the last word on each
+    chosen = read(directory / "chosen").strip()
+    if chosen:
+        found = collections.Counter(outcome["outcome"] for outcome in outcomes)
+        column.tests = found["passed"], found["failed"], found["skipped"], int(chosen) - len(outcomes)
+    column.failures = [f"FAILED {outcome['test']}" for outcome in outcomes if outcome["outcome"] == "failed"]
+    column.skips.update(outcome["reason"].removeprefix("Skipped: ") for outcome in outcomes
+                        if outcome["outcome"] == "skipped")
+    column.finished = (results / "finished").exists()
     column.units = dict(line.split() for line in read(directory / "units").splitlines())
-    column.failures = [line for line in read(directory / "pytest").splitlines()
-                       if line.startswith(("FAILED ", "ERROR "))]
     return column
 
 
@@ -86,12 +87,11 @@ def problems(column):
         yield column.refusal or "cellblock run gave no answer"
     yield from (f"{name} ended with status {status}" for name, status in column.units.items() if status != "0")
     yield from column.failures
+    if not column.finished:
+        yield "the machine was stopped before it had finished"
     if not column.tests:
         yield "the tests gave no report"
-        return
-    if column.tests[1] and not column.failures:
-        yield f"{column.tests[1]} tests failed"
-    if column.tests[3] > 0 and os.environ.get("CI") == "true":
+    elif column.tests[3] > 0 and os.environ.get("CI") == "true":
         yield f"{column.tests[3]} tests were not reached"
 
 

@@ -261,9 +261,11 @@ print('all')
 def test_sitting_at_the_limit_is_no_bomb(cellblock, work):
     code = BURN + f"""
 import threading
-began = time.monotonic()
 zero = os.open('/dev/zero', os.O_RDONLY)
+everybody = threading.Barrier(19)
 def run():
+    everybody.wait()
+    began = time.monotonic()
     while time.monotonic() - began < 3: {work}
 threads = [threading.Thread(target=run) for _ in range(19)]
 for thread in threads: thread.start()
