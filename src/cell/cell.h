@@ -113,6 +113,7 @@ int cb_cell_landlock_begin(struct cb_cell_state *state);
 int cb_cell_landlock_add(struct cb_cell_state *state, int fd, uint64_t rights);
 int cb_cell_landlock_stdio(struct cb_cell_state *state);
 int cb_cell_landlock_enforce(struct cb_cell_state *state);
+int cb_cell_processors(struct cb_cell_state *state);
 int cb_cell_limits(struct cb_cell_state *state);
 int cb_cell_no_new_privs(struct cb_cell_state *state);
 int cb_cell_drop_capabilities(struct cb_cell_state *state);

@@ -53,7 +53,7 @@ static void be_no_victim(const struct cb_cell_state *state)
 static int lock_in(struct cb_cell_state *state)
 {
     if (cb_cell_session(state) < 0 || cb_cell_landlock_stdio(state) < 0 || cb_cell_landlock_enforce(state) < 0 ||
-        cb_cell_calls(state) < 0 || cb_cell_stdio(state) < 0 || cb_cell_limits(state) < 0)
+        cb_cell_processors(state) < 0 || cb_cell_calls(state) < 0 || cb_cell_stdio(state) < 0 || cb_cell_limits(state) < 0)
         return -1;
     if (chdir(state->plan->directory) < 0)
         return cb_cell_fail(state, CB_STAGE_DIRECTORY, 0);

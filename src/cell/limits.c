@@ -6,12 +6,20 @@
 #include <sched.h>
 #include <sys/resource.h>
 
+/* Before the filter that keeps the code from doing it again. */
+int cb_cell_processors(struct cb_cell_state *state)
+{
+    const struct cb_plan *plan = state->plan;
+    if (!plan->pinned || !cb_layer_on(plan, CB_OFF_LIMITS))
+        return 0;
+    return sched_setaffinity(0, sizeof plan->processors, &plan->processors) < 0
+               ? cb_cell_fail(state, CB_STAGE_PROCESSORS, 0)
+               : 0;
+}
+
 int cb_cell_limits(struct cb_cell_state *state)
 {
     const struct cb_plan *plan = state->plan;
-    if (plan->pinned && cb_layer_on(plan, CB_OFF_LIMITS) &&
-        sched_setaffinity(0, sizeof plan->processors, &plan->processors) < 0)
-        return cb_cell_fail(state, CB_STAGE_PROCESSORS, 0);
     for (size_t i = 0; i < plan->rlimit_count && cb_layer_on(plan, CB_OFF_LIMITS); i++) {
         struct rlimit limit;
         if (getrlimit((__rlimit_resource_t)plan->rlimits[i].resource, &limit) < 0)

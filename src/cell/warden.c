@@ -287,6 +287,8 @@ static void kill_by_number(const struct cb_cell_state *state)
     /* Some rounds are enough for all but a bomb, and that is thinned out by each further one. */
     for (size_t before = 1, rounds = 0; count != before && rounds < 64; rounds++) {
         before = count;
+        while (waitpid(-1, NULL, __WALL | WNOHANG) > 0)
+            ; /* the dead would only fill the list */
         count = find_all(state);
         for (size_t i = 0; i < count; i++)
             signal_one(i, SIGSTOP);

@@ -93,8 +93,6 @@ static const struct rule signals[] = {
     {SYS_fcntl, REFUSED(EPERM), WHEN_ONLY, 1, F_SETOWN, ~0U},
     {SYS_fcntl, REFUSED(EPERM), WHEN_ONLY, 1, F_SETOWN_EX, ~0U},
     {SYS_fcntl, REFUSED(EPERM), WHEN_ONLY, 1, F_SETSIG, ~0U},
-    {SYS_ioctl, REFUSED(EPERM), WHEN_ONLY, 1, 0x8901, ~0U}, /* FIOSETOWN */
-    {SYS_ioctl, REFUSED(EPERM), WHEN_ONLY, 1, 0x8902, ~0U}, /* SIOCSPGRP */
     /* A descriptor that signals whom it is told to, when something arrives. */
     {SYS_fcntl, REFUSED(EPERM), WHEN_ONLY, 1, F_SETOWN, ~0U},
     {SYS_fcntl, REFUSED(EPERM), WHEN_ONLY, 1, F_SETOWN_EX, ~0U},
@@ -153,6 +151,7 @@ static const struct rule no_namespaces[] = {
     {SYS_ioctl, SECCOMP_RET_ALLOW, WHEN_ONLY, 1, 0x80086601, ~0U}, /* FS_IOC_GETFLAGS */
     {SYS_ioctl, REFUSED(EPERM), WHEN_ONLY, 1, 0x6600, 0xff00},
     {SYS_ioctl, REFUSED(EPERM), WHEN_ONLY, 1, 0x7600, 0xff00},
+    {SYS_ioctl, REFUSED(EPERM), WHEN_ONLY, 1, 0x8900, 0xff00}, /* interfaces and addresses of the host */
     {SYS_ioctl, REFUSED(EPERM), WHEN_ONLY, 1, 0x401c5820, ~0U}, /* FS_IOC_FSSETXATTR */
     /* One of a pair for datagrams (raw means the same) can send to any address, and so to services of the host. */
     {SYS_socketpair, REFUSED(EACCES), WHEN_ONLY, 1, SOCK_DGRAM, 0xf},

@@ -73,6 +73,7 @@
 #define WHY_STRICT_PROCESS "the strict profile allows threads, but no new processes"
 #define WHY_STRICT_SOCKET "the strict profile has no sockets"
 #define WHY_STRICT_IPC "the strict profile has no System V or message-queue IPC"
+#define WHY_AIO "takes from a quota of the whole machine; programs do without"
 #define WHY_STRICT "not in the strict profile"
 
 /* ---- Checks of arguments ---- */
@@ -272,9 +273,9 @@ static const struct cb_syscall table[] = {
     ALLOW("poll"), ALLOW("ppoll"), ALLOW("select"), ALLOW("pselect6"), ALLOW("epoll_create"), ALLOW("epoll_create1"),
     ALLOW("epoll_ctl"), ALLOW("epoll_wait"), ALLOW("epoll_pwait"), ALLOW_NR("epoll_pwait2", 441), ALLOW("eventfd"),
     ALLOW("eventfd2"), ALLOW("signalfd"), ALLOW("signalfd4"), ALLOW("timerfd_create"), ALLOW("timerfd_settime"),
-    ALLOW("timerfd_gettime"), NOT_STRICT("io_setup", WHY_STRICT), NOT_STRICT("io_destroy", WHY_STRICT),
-    NOT_STRICT("io_getevents", WHY_STRICT), NOT_STRICT("io_pgetevents", WHY_STRICT),
-    NOT_STRICT("io_submit", WHY_STRICT), NOT_STRICT("io_cancel", WHY_STRICT),
+    ALLOW("timerfd_gettime"), MISSING("io_setup", WHY_AIO), MISSING("io_destroy", WHY_AIO),
+    MISSING("io_getevents", WHY_AIO), MISSING("io_pgetevents", WHY_AIO),
+    MISSING("io_submit", WHY_AIO), MISSING("io_cancel", WHY_AIO),
 
     /* Memory */
     ALLOW("mmap"), ALLOW("munmap"), ALLOW("mprotect"), ALLOW("mremap"), ALLOW("msync"), ALLOW("mincore"),

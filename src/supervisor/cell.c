@@ -31,6 +31,9 @@
 /* After SIGTERM for a timeout, before SIGKILL. */
 enum { GRACE_MS = 500 };
 
+/* For a reader who does not read, once the cell was ended before its time. */
+enum { DELIVERY_MS = 5000 };
+
 static const uint64_t collected_by_default = 16 << 20;
 
 /* In tier landlock there is no pid namespace whose end takes all with it: the warden is asked to do that. */
@@ -454,11 +457,24 @@ int cellblock_fd(const cellblock_cell *cell)
     return cell->epoll;
 }
 
+/* A run that was ended must not last for as long as somebody leaves its output unread. */
+static void give_up_delivery(struct cellblock_cell *cell)
+{
+    for (int i = 1; i < 3; i++) {
+        cell->pumps[i].truncated |= cell->pumps[i].open;
+        cb_pump_close(&cell->pumps[i]);
+    }
+}
+
 static void on_timer(struct cellblock_cell *cell)
 {
     uint64_t ticks;
-    if (read(cell->timer, &ticks, sizeof ticks) < 0 || cell->pidfd < 0)
+    if (read(cell->timer, &ticks, sizeof ticks) < 0)
         return;
+    if (cell->gone) {
+        give_up_delivery(cell);
+        return;
+    }
     if (cell->reason == CB_END_NONE) {
         cell->reason = CB_END_TIMEOUT;
         cell->limit = cb_limit_word(CB_LIMIT_WALL_TIME);
@@ -481,6 +497,8 @@ static void on_gone(struct cellblock_cell *cell)
     cb_sweep(cell);
     if (cell->listener >= 0)
         epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->listener, NULL);
+    if (cell->reason != CB_END_NONE)
+        set_timer(cell, DELIVERY_MS);
     /* Nobody in the cell can read any more. */
     cb_pump_close(&cell->pumps[0]);
 }

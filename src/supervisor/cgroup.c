@@ -305,6 +305,11 @@ int cb_cgroup_enter(struct cb_cgroup *group, pid_t pid, cellblock_error **error)
     return 0;
 }
 
+void cb_cgroup_spare(struct cb_cgroup *group, pid_t pid)
+{
+    cb_janitor_spare(group->janitor, pid);
+}
+
 int cb_cgroup_clone_fd(const struct cb_cgroup *group)
 {
     for (size_t i = 0; i < group->places.count; i++)

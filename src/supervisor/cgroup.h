@@ -32,6 +32,8 @@ unsigned cb_cgroup_holds(const struct cb_cgroup *group);
 int cb_cgroup_clone_fd(const struct cb_cgroup *group);
 /* Puts a process in, which must not have children yet. */
 int cb_cgroup_enter(struct cb_cgroup *group, pid_t pid, cellblock_error **error);
+/* That process cleans up after the others (tier landlock): it is not killed with them if the supervisor goes. */
+void cb_cgroup_spare(struct cb_cgroup *group, pid_t pid);
 /* Processes are counted with their threads and with init. -1 with errno when the cgroup does not answer: somebody took
  * it, or its controllers, away, and its limits are gone. */
 int cb_cgroup_look_at(const struct cb_cgroup *group, struct cb_cgroup_sample *sample);

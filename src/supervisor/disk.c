@@ -23,6 +23,7 @@
 #include "base/error.h"
 #include "base/missing.h"
 #include "base/text.h"
+#include "supervisor/tally.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -35,6 +36,7 @@
 enum {
     DEPTH = 128,            /* directories held open */
     SLICE = 2000,           /* entries at a time */
+    MOST_OLDS = 4096,
     HELD = 20000,           /* open files looked at, of all processes together */
     WALK_SHARE = 200,       /* a walk may begin when this many times the duration of the last one have gone by */
     HURRIED_SHARE = 20,
@@ -57,6 +59,12 @@ struct volume {
     struct amount at_walk;      /* in use when the walk began */
     struct amount found;        /* the cell's part, by the last complete walk */
     uint64_t bytes, inode_parts; /* … by the one that is under way */
+};
+
+/* A file that was there before the cell, as it was when it was first seen to be changed. */
+struct old {
+    dev_t device;
+    uint64_t inode, blocks;
 };
 
 struct place {
@@ -88,6 +96,8 @@ struct cb_disk {
     uint64_t regular_walk_us;   /* without one */
     uint64_t *held;             /* files without a name that were counted, by inode */
     size_t held_count;
+    struct old *olds;
+    size_t old_count;
 };
 
 /* ---- The clock ---- */
@@ -122,13 +132,6 @@ static bool is_younger(const struct cb_disk *disk, const struct statx_timestamp 
     return time->tv_sec * 1000000000 + (int64_t)time->tv_nsec >= disk->youngest_ns;
 }
 
-static uint64_t clock_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)nanoseconds(now) / 1000;
-}
-
 /* ---- Places ---- */
 
 struct cb_disk *cb_disk_new(uint64_t bytes, uint64_t inodes, struct timespec since)
@@ -139,7 +142,7 @@ struct cb_disk *cb_disk_new(uint64_t bytes, uint64_t inodes, struct timespec sin
         disk->inodes = inodes;
         disk->since = since;
         disk->clock_offset_ns = offset_now();
-        disk->regular_walk_us = clock_us() + REGULAR_US;
+        disk->regular_walk_us = cb_clock_us() + REGULAR_US;
     }
     return disk;
 }
@@ -161,6 +164,7 @@ void cb_disk_free(struct cb_disk *disk)
     free(disk->places);
     free(disk->volumes);
     free(disk->held);
+    free(disk->olds);
     free(disk);
 }
 
@@ -261,10 +265,26 @@ int cb_disk_add_plan(struct cb_disk *disk, const struct cb_plan *plan, int root,
 
 /* ---- Walking ---- */
 
+/* Blocks by which a file has grown that is older than the cell, since a walk first saw that it was changed. What it had
+ * grown by then is known to nobody. */
+static uint64_t growth(struct cb_disk *disk, const struct volume *volume, const struct statx *found)
+{
+    for (size_t i = 0; i < disk->old_count; i++)
+        if (disk->olds[i].inode == found->stx_ino && disk->olds[i].device == volume->device)
+            return found->stx_blocks > disk->olds[i].blocks ? found->stx_blocks - disk->olds[i].blocks : 0;
+    struct old *added = disk->old_count < MOST_OLDS ? cb_array_push(&disk->olds, &disk->old_count) : NULL;
+    if (added)
+        *added = (struct old){volume->device, found->stx_ino, found->stx_blocks};
+    return 0;
+}
+
 static void count(struct cb_disk *disk, struct volume *volume, const struct statx *found)
 {
-    if (!is_younger(disk, found->stx_mask & STATX_BTIME ? &found->stx_btime : &found->stx_ctime))
+    if (!is_younger(disk, found->stx_mask & STATX_BTIME ? &found->stx_btime : &found->stx_ctime)) {
+        if (S_ISREG(found->stx_mode) && is_younger(disk, &found->stx_ctime))
+            volume->bytes += growth(disk, volume, found) * 512 / (found->stx_nlink > 0 ? found->stx_nlink : 1);
         return;
+    }
     uint64_t names = S_ISDIR(found->stx_mode) || found->stx_nlink == 0 ? 1 : found->stx_nlink;
     volume->bytes += found->stx_blocks * 512 / names;
     volume->inode_parts += INODE_PARTS / names;
@@ -490,6 +510,19 @@ static bool look_at_volumes(struct cb_disk *disk, uint64_t now_us, uint64_t *wai
     return reason;
 }
 
+enum cb_disk_verdict cb_disk_last_look(struct cb_disk *disk, uint64_t budget_us)
+{
+    const struct cb_tree nobody = CB_TREE_INIT;
+    uint64_t began = cb_clock_us(), unused;
+    enum cb_disk_verdict verdict = CB_DISK_FINE;
+    stop_walk(&disk->walk);
+    disk->next_walk_us = disk->hurried_walk_us = 0;
+    do
+        verdict = cb_disk_look(disk, &nobody, cb_clock_us(), &unused);
+    while (verdict == CB_DISK_FINE && disk->walk.under_way && cb_clock_us() - began < budget_us);
+    return verdict;
+}
+
 enum cb_disk_verdict cb_disk_look(struct cb_disk *disk, const struct cb_tree *tree, uint64_t now_us,
                                   uint64_t *wait_us)
 {
@@ -502,11 +535,11 @@ enum cb_disk_verdict cb_disk_look(struct cb_disk *disk, const struct cb_tree *tr
         follow_clock(disk);
         begin_walk(disk);
     }
-    uint64_t before = clock_us();
+    uint64_t before = cb_clock_us();
     bool over = walk_slice(disk);
     if (over && judge(disk) == CB_DISK_FINE)
         count_held(disk, tree);
-    uint64_t taken = clock_us() - before;
+    uint64_t taken = cb_clock_us() - before;
     disk->walk.taken_us += taken;
     *wait_us = taken * 4 > LEAST_US ? taken * 4 : LEAST_US;
     return over ? finish_walk(disk, now_us) : judge(disk);

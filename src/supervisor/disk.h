@@ -22,6 +22,9 @@ int cb_disk_add_plan(struct cb_disk *disk, const struct cb_plan *plan, int root,
 /* Microseconds until the first look, at most. */
 uint64_t cb_disk_wait(const struct cb_disk *disk);
 enum cb_disk_verdict { CB_DISK_FINE, CB_DISK_BYTES, CB_DISK_INODES };
+/* When every process is gone: one walk from beginning to end, if the file systems give a reason for it, and if it takes no
+ * longer than this. */
+enum cb_disk_verdict cb_disk_last_look(struct cb_disk *disk, uint64_t budget_us);
 /* Looks at the file systems, and at a few thousand files if there is a reason to. `tree`: the processes, as last read;
  * *wait_us: when to look again. */
 enum cb_disk_verdict cb_disk_look(struct cb_disk *disk, const struct cb_tree *tree, uint64_t now_us,

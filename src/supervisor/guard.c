@@ -190,10 +190,12 @@ static int make_directory(const struct cb_call *call, int directory_fd, uint64_t
     const struct cb_guard *guard = &call->cell->plan->guard;
     if (failed)
         return CB_CALL_GO_ON; /* the kernel finds the same fault and words it right */
-    if (!is_guarded(guard, &spot) || !may_act(call, &spot))
+    if (!is_guarded(guard, &spot))
         return CB_CALL_GO_ON;
     if (is_protected(guard, &spot))
         return refuse(call, &spot);
+    if (!may_act(call, &spot))
+        return CB_CALL_GO_ON;
     mode_t wanted = mode & 0777 & ~umask_of(call);
     if (!cb_call_waits(call))
         return -ESRCH;
@@ -208,14 +210,15 @@ static int make_symlink(const struct cb_call *call, uint64_t target_address, int
     autospot struct spot spot = SPOT_INIT;
     const struct cb_guard *guard = &call->cell->plan->guard;
     char target[PATH_MAX];
-    if (find_spot(call, directory_fd, address, &spot) || !is_guarded(guard, &spot) || !may_act(call, &spot) ||
-        spot.trailing_slash)
+    if (find_spot(call, directory_fd, address, &spot) || !is_guarded(guard, &spot) || spot.trailing_slash)
         return CB_CALL_GO_ON;
     int failed = cb_call_read_string(call, target_address, target);
     if (failed)
         return failed;
     if (leads_to_protected(guard, &spot))
         return refuse(call, &spot);
+    if (!may_act(call, &spot))
+        return CB_CALL_GO_ON;
     if (!cb_call_waits(call))
         return -ESRCH;
     failed = symlinkat(target, spot.parent, spot.name) < 0 ? -errno : 0;
@@ -238,7 +241,7 @@ static bool kernel_renames(const struct cb_guard *guard, const struct spot *from
     return plain && !guard->files;
 }
 
-/* 0 when it may be done, or a negative errno. */
+/* 0 when it may be done, or what to answer. */
 static int judge_rename(const struct cb_call *call, const struct spot *from, const struct spot *to, unsigned flags,
                         const struct stat *found)
 {
@@ -247,6 +250,8 @@ static int judge_rename(const struct cb_call *call, const struct spot *from, con
         return refuse(call, to);
     if (leads_to_protected(guard, from))
         return refuse(call, from); /* a directory that a protected path would lie in must not be carried off */
+    if (!may_act(call, from) || !may_act(call, to))
+        return CB_CALL_GO_ON;
     if (is_fixed(guard, from) || is_fixed(guard, to))
         return -EBUSY;
     if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE))
@@ -260,12 +265,11 @@ static int rename_entry(const struct cb_call *call, int old_fd, uint64_t old_add
     autospot struct spot from = SPOT_INIT, to = SPOT_INIT;
     struct stat found = {0};
     if (find_spot(call, old_fd, old_address, &from) || find_spot(call, new_fd, new_address, &to) ||
-        kernel_renames(&call->cell->plan->guard, &from, &to, flags, &found) || !may_act(call, &from) ||
-        !may_act(call, &to))
+        kernel_renames(&call->cell->plan->guard, &from, &to, flags, &found))
         return CB_CALL_GO_ON;
-    int failed = judge_rename(call, &from, &to, flags, &found);
-    if (failed)
-        return failed;
+    int answer = judge_rename(call, &from, &to, flags, &found);
+    if (answer)
+        return answer;
     if (!cb_call_waits(call))
         return -ESRCH;
     return syscall(SYS_renameat2, from.parent, from.name, to.parent, to.name, flags) < 0 ? -errno : 0;
@@ -277,8 +281,7 @@ static int create_file(const struct cb_call *call, int directory_fd, uint64_t ad
     autospot struct spot spot = SPOT_INIT;
     const struct cb_guard *guard = &call->cell->plan->guard;
     struct stat found;
-    if (find_spot(call, directory_fd, address, &spot) || !is_guarded(guard, &spot) || !may_act(call, &spot) ||
-        spot.trailing_slash)
+    if (find_spot(call, directory_fd, address, &spot) || !is_guarded(guard, &spot) || spot.trailing_slash)
         return CB_CALL_GO_ON;
     if (fstatat(spot.parent, spot.name, &found, AT_SYMLINK_NOFOLLOW) == 0)
         return CB_CALL_GO_ON; /* it exists: nothing is made (and Landlock sees to that) */
@@ -286,13 +289,15 @@ static int create_file(const struct cb_call *call, int directory_fd, uint64_t ad
         return CB_CALL_GO_ON;
     if (is_protected(guard, &spot))
         return refuse(call, &spot);
+    if (!may_act(call, &spot))
+        return CB_CALL_GO_ON;
     if ((flags & O_TMPFILE) == O_TMPFILE)
         return -EOPNOTSUPP; /* programs then make a named file */
     mode_t wanted = mode & 0777 & ~umask_of(call);
     if (!cb_call_waits(call))
         return -ESRCH;
-    cb_autofd int fd = openat(spot.parent, spot.name, flags | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
-                              wanted);
+    cb_autofd int fd = openat(spot.parent, spot.name,
+                              flags | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, wanted);
     if (fd < 0 && errno == EEXIST && !(flags & O_EXCL))
         return CB_CALL_GO_ON; /* it came just now: nothing is left to make */
     int failed = fd < 0 ? -errno : 0;

@@ -56,6 +56,7 @@ struct cb_janitor {
     int keep[CB_CGROUP_PLACES + 2]; /* all of these descriptors, in order */
     int keep_count;
     char name[CB_CGROUP_NAME], procs[CB_CGROUP_NAME + 16], kill[CB_CGROUP_NAME + 16];
+    volatile pid_t spared;  /* written by the supervisor while the janitor waits; 0: nobody */
     size_t family;          /* how much of the name tells the pid namespace */
 };
 
@@ -166,7 +167,7 @@ alone static void kill_all(const struct cb_janitor *self, int dir)
 {
     static const char one[] = "1";
     char list[LIST];
-    long fd = call(SYS_openat, dir, (long)self->kill, O_WRONLY | O_CLOEXEC, 0, 0);
+    long fd = self->spared ? -1 : call(SYS_openat, dir, (long)self->kill, O_WRONLY | O_CLOEXEC, 0, 0);
     long written = fd < 0 ? fd : call(SYS_write, fd, (long)one, 1, 0, 0);
     if (fd >= 0)
         call(SYS_close, fd, 0, 0, 0, 0);
@@ -174,7 +175,21 @@ alone static void kill_all(const struct cb_janitor *self, int dir)
         return;
     read_list(self, dir, list);
     for (const char *at = list; *at; at = next_number(at))
-        kill_one(self, dir, number_at(at));
+        if (number_at(at) != self->spared)
+            kill_one(self, dir, number_at(at));
+}
+
+/* Is the one that cleans up still at it? It is killed by nobody, however long it takes. */
+alone static bool is_cleaning(const struct cb_janitor *self)
+{
+    char list[LIST];
+    if (!self->spared || self->count == 0)
+        return false;
+    read_list(self, self->dirs[0], list);
+    for (const char *at = list; *at; at = next_number(at))
+        if (number_at(at) == self->spared)
+            return true;
+    return false;
 }
 
 struct entry { /* as getdents64 writes it */
@@ -230,7 +245,7 @@ alone static bool keep_removing(const struct cb_janitor *self, long polite_ms, l
 {
     long waited = 0, pause_ms = 1;
     while (!remove_all(self, waited >= polite_ms)) {
-        if (waited >= patience_ms)
+        if (waited >= patience_ms && !is_cleaning(self))
             return false;
         struct timespec pause = {.tv_nsec = pause_ms * 1000000};
         call(SYS_nanosleep, (long)&pause, 0, 0, 0, 0);
@@ -320,6 +335,11 @@ int cb_janitor_start(const struct cb_cgroup_places *places, const char *name, st
     self->pipe = cb_steal_fd(&ours);
     *janitor = self;
     return 0;
+}
+
+void cb_janitor_spare(struct cb_janitor *janitor, pid_t pid)
+{
+    janitor->spared = pid;
 }
 
 void cb_janitor_remove(struct cb_janitor *janitor, int patience_ms)

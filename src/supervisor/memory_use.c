@@ -18,13 +18,14 @@
 
 #include "base/cleanup.h"
 #include "base/missing.h"
+#include "supervisor/tally.h"
 
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <sys/vfs.h>
 
-/* A process with an address space so large that page tables alone could take this part of the limit. */
-enum { TABLE_SHARE = 32, PER_TABLE = 512, INODE_BYTES = 1024 };
+/* Address spaces so large that page tables alone could take this part of the limit. */
+enum { TABLE_SHARE = 32, PER_TABLE = 512, INODE_BYTES = 1024, WEIGHING_US = 50000 };
 
 static uint64_t swap_in_use(const struct cb_memory_use *use)
 {
@@ -84,10 +85,13 @@ struct tables {
 static struct tables page_tables(const struct cb_tree *tree, uint64_t limit)
 {
     struct tables sum = {0};
-    for (size_t i = 0; i < tree->now.count; i++) {
+    uint64_t possible = 0;
+    for (size_t i = 0; i < tree->now.count; i++)
+        possible += tree->now.list[i].size / PER_TABLE;
+    for (size_t i = 0; i < tree->now.count && possible > limit / TABLE_SHARE; i++) {
         const struct cb_process *process = &tree->now.list[i];
         uint64_t one;
-        if (process->size / PER_TABLE <= limit / TABLE_SHARE || cb_tree_page_tables(tree, process->pid, &one) < 0)
+        if (process->size / PER_TABLE <= limit / TABLE_SHARE / tree->now.count || cb_tree_page_tables(tree, process, &one) < 0)
             continue;
         sum.all += one;
         sum.sure += may_borrow(tree, process) ? 0 : one;
@@ -135,12 +139,12 @@ struct cb_memory_total cb_memory_use_quick(struct cb_memory_use *use, const stru
 }
 
 /* What is mapped from the memory file system is there once, not twice. */
-static uint64_t count_twice(const struct cb_memory_use *use, const struct cb_tree *tree)
+static uint64_t count_twice(const struct cb_memory_use *use, const struct cb_tree *tree, uint64_t began)
 {
     uint64_t sum = 0, one;
-    for (size_t i = 0; i < tree->now.count; i++)
+    for (size_t i = 0; i < tree->now.count && cb_clock_us() - began <= WEIGHING_US; i++)
         if (tree->now.list[i].pid != tree->first &&
-            cb_tree_mapped_from(tree, tree->now.list[i].pid, use->scratch_device, &one) == 0)
+            cb_tree_mapped_from(tree, &tree->now.list[i], use->scratch_device, &one) == 0)
             sum += one;
     return sum;
 }
@@ -148,7 +152,7 @@ static uint64_t count_twice(const struct cb_memory_use *use, const struct cb_tre
 struct cb_memory_total cb_memory_use_weigh(struct cb_memory_use *use, const struct cb_tree *tree, uint64_t limit,
                                            uint64_t objects)
 {
-    uint64_t own = 0, borrowed = 0, shared = 0;
+    uint64_t own = 0, borrowed = 0, shared = 0, began = cb_clock_us();
     for (size_t i = 0; i < tree->now.count; i++) {
         struct cb_process *process = &tree->now.list[i];
         struct cb_memory_parts parts;
@@ -156,7 +160,8 @@ struct cb_memory_total cb_memory_use_weigh(struct cb_memory_use *use, const stru
         process->weighed_private = 0;
         if (process->pid == tree->first || process->state == 'Z')
             continue;
-        if (cb_tree_memory(tree, process->pid, &parts) < 0)
+        /* Thousands of mappings make it dear: from then on what is cheap to read has to do. */
+        if (cb_clock_us() - began > WEIGHING_US || cb_tree_memory(tree, process, &parts) < 0)
             parts = (struct cb_memory_parts){.anonymous = process->resident};
         own += parts.anonymous + parts.swapped;
         shared += parts.shared;
@@ -170,7 +175,7 @@ struct cb_memory_total cb_memory_use_weigh(struct cb_memory_use *use, const stru
     if (common > 0 && own + shared + scratch + rest > limit) {
         twice = common;
         if (own + shared + scratch + rest - common <= limit) {
-            uint64_t mapped = count_twice(use, tree);
+            uint64_t mapped = count_twice(use, tree, began);
             twice = mapped < common ? mapped : common;
         }
     }

@@ -114,6 +114,9 @@ int cellblock_result_shell_status(const cellblock_result *result)
 {
     if (result->end == CB_END_TIMEOUT)
         return 124;
+    /* Passed a limit, and ended by itself before that was noticed: not a success. */
+    if (result->exit_code == 0 && result->limit)
+        return 128 + SIGKILL;
     return result->exit_code >= 0 ? result->exit_code : 128 + result->signal;
 }
 

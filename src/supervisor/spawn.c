@@ -103,6 +103,8 @@ static int map_and_go(struct cellblock_cell *cell, pid_t pid, cellblock_error **
     struct cb_plan *plan = cell->plan;
     if (cell->cgroup && cb_cgroup_enter(cell->cgroup, pid, error) < 0)
         return -1;
+    if (cell->cgroup && plan->tier == CB_TIER_LANDLOCK)
+        cb_cgroup_spare(cell->cgroup, pid);
     if (plan->privileged && (write_map(pid, "uid_map", plan->inside_uid, plan->outside_uid, error) < 0 ||
         write_map(pid, "gid_map", plan->inside_gid, plan->outside_gid, error) < 0 || map_trees(plan, pid, error) < 0))
         return -1;

@@ -1,6 +1,8 @@
 /* See tally.h. */
 #include "supervisor/tally.h"
 
+#include <time.h>
+
 enum { LEAST_US = 5000, QUIET_US = 150000, BOMB_US = 1000000, BUSY_SHARE = 20, QUIET_SHARE = 240,
        CALL_US = 50 };
 
@@ -15,6 +17,13 @@ static void settle(uint64_t *debt, uint64_t *credit)
     uint64_t paid = lesser(*debt, *credit);
     *debt -= paid;
     *credit -= paid;
+}
+
+uint64_t cb_clock_us(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
 uint64_t cb_tally_add(struct cb_tally *tally, uint64_t live, uint64_t gone, uint64_t waited)

@@ -4,6 +4,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* On a clock that only goes forward. */
+uint64_t cb_clock_us(void);
+
 /* ---- Sums that must not shrink ----
  *
  * What a process used is added to its parent's account when the parent waits for it. A parent that ignores the end of

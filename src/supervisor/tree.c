@@ -43,6 +43,24 @@ static ssize_t read_of(const struct cb_tree *tree, pid_t pid, const char *file, 
     return read_text(outside ? tree->host : tree->proc, path, text, room);
 }
 
+/* By way of a thread that is alive, where the main one is over: the process goes on, and has all that it had. */
+static void path_of(const struct cb_process *process, const char *file, char path[static 64])
+{
+    if (process->thread)
+        snprintf(path, 64, "%d/task/%d/%s", process->pid, process->thread, file);
+    else
+        snprintf(path, 64, "%d/%s", process->pid, file);
+}
+
+static ssize_t read_from(const struct cb_tree *tree, const struct cb_process *process, const char *file, char *text,
+                         size_t room)
+{
+    char path[64];
+    path_of(process, file, path);
+    return process->thread ? read_text(tree->proc, path, text, room)
+                           : read_of(tree, process->pid, file, text, room);
+}
+
 static uint64_t ticks_us(uint64_t ticks)
 {
     long per_second = sysconf(_SC_CLK_TCK);
@@ -98,7 +116,7 @@ static void read_memory(const struct cb_tree *tree, struct cb_process *process)
 {
     char text[128];
     unsigned long long size, resident, shared;
-    if (read_of(tree, process->pid, "statm", text, sizeof text) <= 0 ||
+    if (read_from(tree, process, "statm", text, sizeof text) <= 0 ||
         sscanf(text, "%llu %llu %llu", &size, &resident, &shared) != 3)
         return;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -110,7 +128,7 @@ static void read_memory(const struct cb_tree *tree, struct cb_process *process)
 static void read_written(const struct cb_tree *tree, struct cb_process *process)
 {
     char text[256];
-    if (read_of(tree, process->pid, "io", text, sizeof text) <= 0)
+    if (read_from(tree, process, "io", text, sizeof text) <= 0)
         return;
     uint64_t written = cb_tree_parse_field(text, "write_bytes");
     uint64_t taken_back = cb_tree_parse_field(text, "cancelled_write_bytes");
@@ -178,23 +196,6 @@ void cb_tree_read_memory(struct cb_tree *tree)
             read_memory(tree, &tree->now.list[i]);
 }
 
-static int add_process(struct cb_tree *tree, pid_t pid, unsigned parts)
-{
-    char text[1024];
-    struct cb_process read_in = {0};
-    if (read_of(tree, pid, "stat", text, sizeof text) <= 0 || cb_tree_parse_stat(text, &read_in) < 0)
-        return -1;
-    read_in.pid = pid;
-    complete(tree, &read_in, parts);
-    struct cb_process *added = cb_array_push(&tree->now.list, &tree->now.count);
-    if (!added)
-        return -1;
-    *added = read_in;
-    return 0;
-}
-
-/* ---- Finding them ---- */
-
 static pid_t number(const char *name)
 {
     char *end;
@@ -210,6 +211,45 @@ static DIR *open_listing(int directory, const char *path)
         close(fd);
     return listing;
 }
+
+static void look_through_thread(const struct cb_tree *tree, struct cb_process *process)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "%d/task", process->pid);
+    cb_autodir DIR *listing = open_listing(tree->proc, path);
+    for (struct dirent *entry; listing && (entry = readdir(listing));) {
+        pid_t thread = number(entry->d_name);
+        struct cb_process seen = {0};
+        snprintf(path, sizeof path, "%d/task/%d/stat", process->pid, thread);
+        if (thread <= 0 || thread == process->pid || read_text(tree->proc, path, text, sizeof text) <= 0 ||
+            cb_tree_parse_stat(text, &seen) < 0 || seen.state == 'Z' || seen.state == 'X')
+            continue;
+        process->thread = thread;
+        process->state = seen.state;
+        process->size = seen.size;
+        process->resident = seen.resident;
+        return;
+    }
+}
+
+static int add_process(struct cb_tree *tree, pid_t pid, unsigned parts)
+{
+    char text[1024];
+    struct cb_process read_in = {0};
+    if (read_of(tree, pid, "stat", text, sizeof text) <= 0 || cb_tree_parse_stat(text, &read_in) < 0)
+        return -1;
+    read_in.pid = pid;
+    if (read_in.state == 'Z' && read_in.threads > 1)
+        look_through_thread(tree, &read_in);
+    complete(tree, &read_in, parts);
+    struct cb_process *added = cb_array_push(&tree->now.list, &tree->now.count);
+    if (!added)
+        return -1;
+    *added = read_in;
+    return 0;
+}
+
+/* ---- Finding them ---- */
 
 /* The first process comes first, so that what it has waited for is never counted twice. In /proc other files come
  * before the processes: the next listing begins behind them. */
@@ -437,10 +477,10 @@ void cb_tree_close(struct cb_tree *tree)
 
 /* ---- What only some need ---- */
 
-int cb_tree_memory(const struct cb_tree *tree, pid_t pid, struct cb_memory_parts *parts)
+int cb_tree_memory(const struct cb_tree *tree, const struct cb_process *who, struct cb_memory_parts *parts)
 {
     char text[4096];
-    if (read_of(tree, pid, "smaps_rollup", text, sizeof text) <= 0)
+    if (read_from(tree, who, "smaps_rollup", text, sizeof text) <= 0)
         return -1;
     parts->anonymous = cb_tree_parse_field(text, "Pss_Anon") << 10;
     parts->shared = cb_tree_parse_field(text, "Pss_Shmem") << 10;
@@ -453,12 +493,12 @@ int cb_tree_memory(const struct cb_tree *tree, pid_t pid, struct cb_memory_parts
     return 0;
 }
 
-int cb_tree_mapped_from(const struct cb_tree *tree, pid_t pid, dev_t device, uint64_t *bytes)
+int cb_tree_mapped_from(const struct cb_tree *tree, const struct cb_process *who, dev_t device, uint64_t *bytes)
 {
-    char path[48];
+    char path[64];
     cb_autofree char *line = NULL; /* whole lines: a path in one of them may look like the start of another */
     size_t room = 0;
-    snprintf(path, sizeof path, "%d/smaps", pid);
+    path_of(who, "smaps", path);
     int fd = openat(tree->proc, path, O_RDONLY | O_CLOEXEC);
     FILE *stream = fd < 0 ? NULL : fdopen(fd, "re");
     if (!stream) {
@@ -480,10 +520,10 @@ int cb_tree_mapped_from(const struct cb_tree *tree, pid_t pid, dev_t device, uin
     return 0;
 }
 
-int cb_tree_page_tables(const struct cb_tree *tree, pid_t pid, uint64_t *bytes)
+int cb_tree_page_tables(const struct cb_tree *tree, const struct cb_process *who, uint64_t *bytes)
 {
     char text[4096];
-    if (read_of(tree, pid, "status", text, sizeof text) <= 0)
+    if (read_from(tree, who, "status", text, sizeof text) <= 0)
         return -1;
     *bytes = cb_tree_parse_field(text, "VmPTE") << 10;
     return 0;
@@ -491,8 +531,8 @@ int cb_tree_page_tables(const struct cb_tree *tree, pid_t pid, uint64_t *bytes)
 
 DIR *cb_tree_open_files(const struct cb_tree *tree, const struct cb_process *who)
 {
-    char path[48];
-    snprintf(path, sizeof path, "%d/fd", who->pid);
+    char path[64];
+    path_of(who, "fd", path);
     return open_listing(tree->proc, path);
 }
 

@@ -14,6 +14,7 @@ struct cb_process {
     pid_t pid, parent;          /* as the /proc that they were read from counts */
     uint64_t started;           /* clock ticks since boot: with the pid, who it is */
     char state;
+    pid_t thread;               /* the main thread is over and shows nothing any more: another one that does; else 0 */
     bool forked;                /* runs the program of its parent, and perhaps in its memory */
     uint64_t threads;
     uint64_t user_us, system_us;                /* its own */
@@ -65,11 +66,11 @@ struct cb_process *cb_tree_find(const struct cb_processes *list, const struct cb
 struct cb_memory_parts {
     uint64_t anonymous, shared, swapped, private;   /* bytes; the first three divided among those that share them */
 };
-int cb_tree_memory(const struct cb_tree *tree, pid_t pid, struct cb_memory_parts *parts);
+int cb_tree_memory(const struct cb_tree *tree, const struct cb_process *who, struct cb_memory_parts *parts);
 /* The part of it that is mapped from one file system. */
-int cb_tree_mapped_from(const struct cb_tree *tree, pid_t pid, dev_t device, uint64_t *bytes);
+int cb_tree_mapped_from(const struct cb_tree *tree, const struct cb_process *who, dev_t device, uint64_t *bytes);
 /* Page tables, in bytes. */
-int cb_tree_page_tables(const struct cb_tree *tree, pid_t pid, uint64_t *bytes);
+int cb_tree_page_tables(const struct cb_tree *tree, const struct cb_process *who, uint64_t *bytes);
 /* A listing of what it has open, each entry to be followed; NULL when it can't be read. */
 DIR *cb_tree_open_files(const struct cb_tree *tree, const struct cb_process *who);
 /* A descriptor to send signals by (pidfd_send_signal takes a directory in /proc as well as a pidfd): it can't reach

@@ -25,6 +25,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 
 enum {
@@ -34,6 +35,7 @@ enum {
     REFUSED_FORKS = 1000,
     WAKING_US = 40,         /* what it takes to get to a look and back to sleep */
     BLIND_US = 2000000,     /* how long nothing may be seen of the cell */
+    LAST_LOOK_US = 2000000,
     LEEWAY_US = 1000000,    /* see tally.h */
 };
 
@@ -233,6 +235,21 @@ static uint64_t first_wait(const struct cb_watchdog *watchdog)
     return larger(wait, LEAST_US);
 }
 
+/* A short program may have ended by now, and what was to be watched be gone with it. */
+static int give_up(struct cellblock_cell *cell, cellblock_error *why, cellblock_error **error)
+{
+    struct cb_message message;
+    ssize_t got = recv(cell->wire, &message, sizeof message, MSG_PEEK | MSG_DONTWAIT);
+    bool ended = got == 0 || (got == (ssize_t)sizeof message && message.kind == CB_MESSAGE_ENDED);
+    if (ended)
+        cb_watchdog_free(cb_steal(cell->watchdog));
+    if (!ended && error)
+        *error = why;
+    else
+        cellblock_error_free(why);
+    return ended ? 0 : -1;
+}
+
 int cb_watchdog_start(struct cellblock_cell *cell, cellblock_error **error)
 {
     struct cb_watchdog *watchdog = calloc(1, sizeof *watchdog);
@@ -255,8 +272,9 @@ int cb_watchdog_start(struct cellblock_cell *cell, cellblock_error **error)
         cb_watchdog_free(cb_steal(cell->watchdog));
         return 0;
     }
-    if (open_tree(cell, error) < 0 || open_disk(cell, error) < 0 || open_events(cell, error) < 0)
-        return -1;
+    cellblock_error *why = NULL;
+    if (open_tree(cell, &why) < 0 || open_disk(cell, &why) < 0 || open_events(cell, &why) < 0)
+        return give_up(cell, why, error);
     watchdog->cpu.leeway = watchdog->cpu.credit = leeway(&watchdog->limits);
     cb_budget_start(&watchdog->share.budget, watchdog->limits.cpus, watchdog->processors, watchdog->looked_us);
     if (getrandom(&watchdog->chance, sizeof watchdog->chance, GRND_NONBLOCK) < 0)
@@ -558,11 +576,33 @@ void cb_watchdog_look(struct cellblock_cell *cell)
     set_timer(watchdog, cb_wait_by_chance(cb_wait_us(&next), next_chance(watchdog)));
 }
 
+/* What was passed just before the program ended by itself must not look like a success. There may be no watchdog any
+ * more, if that was too soon for one. */
+static void look_last_at_disk(struct cellblock_cell *cell)
+{
+    struct cb_watchdog *watchdog = cell->watchdog;
+    uint64_t limit = cell->plan->tree.disk;
+    if (cell->reason != CB_END_NONE)
+        return;
+    enum cb_disk_verdict verdict = CB_DISK_FINE;
+    if (watchdog && watchdog->disk) {
+        verdict = cb_disk_last_look(watchdog->disk, LAST_LOOK_US);
+        note_found(cell);
+    }
+    uint64_t written = larger(cell->peaks.written, (uint64_t)cell->usage.ru_oublock * 512);
+    bool bytes = verdict == CB_DISK_BYTES || (limited(limit) && written > limit);
+    if (!bytes && verdict != CB_DISK_INODES)
+        return;
+    cell->reason = CB_END_DISK;
+    cell->limit = cb_limit_word(bytes ? CB_LIMIT_DISK : CB_LIMIT_INODES);
+}
+
 /* Processes can't be read any more, but the cgroup still tells. */
 void cb_watchdog_finish(struct cellblock_cell *cell)
 {
     struct cb_watchdog *watchdog = cell->watchdog;
     struct cb_cgroup_sample sample = {0};
+    look_last_at_disk(cell);
     if (!watchdog)
         return;
     if (watchdog->kept && cb_cgroup_look_at(cell->cgroup, &sample) == 0) {

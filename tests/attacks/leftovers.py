@@ -55,16 +55,29 @@ def cgroups(pids=None):
             for name in directories if pids is None or numbers & set(re.findall(r"\d+", name))}
 
 
+def lines_of_path(path):
+    """The path and everything above it."""
+    return {str(path), *map(str, pathlib.Path(path).parents)}
+
+
 class Leftovers:
-    """Remembers how things are; `found` names what is new. What takes a moment to go is waited for."""
+    """Remembers how things are; `found` names what is new. What takes a moment to go is waited for.
+
+    Of mounts, those count that are where a cell has some: in our own places, above them, or in the system."""
 
     def __init__(self, *places):
         self.places = places
+        self.above = set().union(*map(lines_of_path, places))
         self.cgroups = cgroups()
         self.before = self.look([])
 
+    def is_ours(self, mount):
+        place = mount.split()[4]
+        system = ("/proc", "/dev", "/sys", "/run", "/usr", "/etc", "/opt")
+        return place in self.above or bool(lines_of_path(place) & {*map(str, self.places), *system})
+
     def look(self, pids):
-        return {"mounts": set(mounts()), "cgroups": cgroups(pids) - self.cgroups,
+        return {"mounts": set(filter(self.is_ours, mounts())), "cgroups": cgroups(pids) - self.cgroups,
                 **{str(place): set(listing(place).items()) for place in self.places}}
 
     def found(self, pids, patience=10):

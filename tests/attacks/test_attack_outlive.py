@@ -3,6 +3,7 @@ process, no mount, no cgroup, no file but those in the workspace."""
 
 import ctypes
 import os
+import pathlib
 import random
 import signal
 import statistics
@@ -53,6 +54,17 @@ def reaper():
 def children(pid="self"):
     with open(f"/proc/{pid}/task/{os.getpid() if pid == 'self' else pid}/children") as file:
         return {int(child) for child in file.read().split()}
+
+
+def describe(pid):
+    """For the message, should it stay."""
+    words = []
+    for file in "comm", "cmdline", "wchan", "syscall":
+        try:
+            words.append(pathlib.Path("/proc", str(pid), file).read_text().replace("\0", " ").strip()[:200])
+        except OSError:
+            words.append("?")
+    return " | ".join(words)
 
 
 def reap(before):
@@ -124,9 +136,9 @@ class Killing:
         """Waits until no process of the run is left; returns those that stay."""
         deadline = time.monotonic() + PATIENCE
         while True:
-            left = {**dict.fromkeys(reap(self.before), b"a descendant"), **processes(self.marker)}
+            left = reap(self.before) | set(processes(self.marker))
             if not left or time.monotonic() > deadline:
-                return left
+                return {pid: describe(pid) for pid in left}
             time.sleep(0.002)
 
     def many_times(self, moments):
