@@ -116,7 +116,8 @@ static void print_table(const json_t *doctor, bool able)
     printf("\n%s\n", able ? "The default policy can be enforced here."
                           : "The default policy can't be enforced here, so cellblock refuses to run programs.");
     if (!able && strcmp(text_of(doctor, "tier"), "landlock") == 0)
-        printf("The weaker tier without namespaces can: cellblock run --isolation landlock (cellblock-run(1), TIERS).\n");
+        printf("The weaker tier without namespaces can: cellblock run --isolation landlock%s (cellblock-run(1), TIERS).\n",
+               geteuid() == 0 ? " --accept-weaker ids" : "");
 }
 
 int cb_cli_doctor(int argc, char **argv)

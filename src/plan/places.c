@@ -59,8 +59,8 @@ static int give_up_protection(struct cb_plan *plan, const struct cb_place *place
     cb_fail(error, CELLBLOCK_ERROR_REFUSED, 0, "%s lies inside a directory that is granted, and without namespaces it "
             "can't be %s there", place->path, place->access == CB_ACCESS_NONE ? "hidden" : "kept read-only");
     cb_error_layer(error, "protected-paths");
-    return cb_error_hint(error, "work in a directory without it, or accept that the code can change it: "
-                                "--accept-weaker protected-paths");
+    return cb_error_hint(error, "work in a directory without it, or accept that the code can %s it: --accept-weaker "
+                         "protected-paths", place->access == CB_ACCESS_NONE ? "see" : "change");
 }
 
 static int add_place(struct cb_plan *plan, const struct cb_place *place, cellblock_error **error)

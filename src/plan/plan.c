@@ -227,7 +227,7 @@ static int list_losses(const struct cb_plan *plan, const char *without, cellbloc
     static const char *const losses[] = {
         "files: names and attributes of what is not granted can be seen; contents can't",
         "processes: other processes, their command lines, and the host's connections can be seen",
-        "tmp: the private directory is on disk and has no limit of its own",
+        "tmp: the private directory is on disk; what passes the limit ends the cell",
     };
     int failed = json_array_append_new(plan->weaker,
                                        json_sprintf("namespaces: %s", without ? without : "not asked for"));

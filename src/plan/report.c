@@ -51,11 +51,11 @@ static json_t *keepers(const struct cb_plan *plan)
         {CB_LIMIT_OUTPUT, "relay"},
         {CB_LIMIT_OPEN_FILES, "rlimit"},
         {CB_LIMIT_FILE_SIZE, "rlimit"},
-        {CB_LIMIT_TMP, plan->tier == CB_TIER_NAMESPACES ? "tmpfs" : NULL},
+        {CB_LIMIT_TMP, plan->tier == CB_TIER_NAMESPACES ? "tmpfs" : "watchdog"},
     };
     json_t *object = json_object();
     for (size_t i = 0; object && i < sizeof rows / sizeof *rows; i++)
-        if (cb_decide_limit(plan->resolved->policy, rows[i].limit).value != CB_UNLIMITED && rows[i].keeper)
+        if (cb_decide_limit(plan->resolved->policy, rows[i].limit).value != CB_UNLIMITED)
             json_object_set_new(object, cb_limit_word(rows[i].limit), json_string(rows[i].keeper));
     return object;
 }

@@ -239,12 +239,14 @@ static int read_limit(const struct reader *reader, struct place place, const str
         if (reason)
             return refuse(reader, value->line, value->column, "%s %s", full_name(place, key->name, name), reason);
         if (number < key->minimum)
-            return refuse(reader, value->line, value->column, "%s must be at least %llu%s",
-                          full_name(place, key->name, name), (unsigned long long)key->minimum,
-                          key->kind == CB_KIND_DURATION ? " ms"
-                          : key->kind == CB_KIND_SIZE   ? " bytes"
-                          : key->kind == CB_KIND_SHARE  ? " thousandths of a processor"
-                                                        : "");
+            return key->kind == CB_KIND_SHARE
+                       ? refuse(reader, value->line, value->column, "%s must be at least 0.%03llu",
+                                full_name(place, key->name, name), (unsigned long long)key->minimum)
+                       : refuse(reader, value->line, value->column, "%s must be at least %llu%s",
+                                full_name(place, key->name, name), (unsigned long long)key->minimum,
+                                key->kind == CB_KIND_DURATION ? " ms"
+                                : key->kind == CB_KIND_SIZE   ? " bytes"
+                                                              : "");
     }
     document->limit_given[key->number] = true;
     document->limit[key->number] = number;

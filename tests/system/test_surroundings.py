@@ -289,7 +289,7 @@ def collect():
             seen.append(os.waitpid(-1, flags | os.WNOHANG)[0])
         except ChildProcessError:
             pass
-thread = threading.Thread(target=collect)
+thread = threading.Thread(target=collect, daemon=True)
 thread.start()
 for helper in NEVER, ALWAYS:
     for number in range(10):

@@ -168,7 +168,7 @@ static void test_keys_and_types_are_strict(void **state)
         {P("\"syscalls\": {\"deny\": [\"PTRACE\"]}"),
          "p:1:39: syscalls.deny: \"PTRACE\" is not the name of a system call"},
         {P("\"limits\": {\"cpus\": \"1\"}"), "p:1:36: limits.cpus must be a number, or null for unlimited, not a string"},
-        {P("\"limits\": {\"cpus\": 0}"), "p:1:36: limits.cpus must be at least 10 thousandths of a processor"},
+        {P("\"limits\": {\"cpus\": 0}"), "p:1:36: limits.cpus must be at least 0.010"},
         {P("\"limits\": {\"inodes\": 1.5}"), "p:1:38: limits.inodes must be a whole number"},
         {P("\"isolation\": \"none\""), "p:1:30: isolation: \"none\" is not one of \"auto\", \"namespaces\", \"landlock\""},
         {P("\"accept_weaker\": [\"landlok\"]"),
