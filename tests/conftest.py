@@ -4,6 +4,7 @@ CELLBLOCK names the program (build/cellblock by default), CELLBLOCK_BUILD the bu
 calls `skip_because(reason)`; with CI=true a reason that is not in ALLOWED_SKIPS fails the run.
 """
 
+import ctypes
 import dataclasses
 import json
 import os
@@ -25,6 +26,7 @@ ALLOWED_SKIPS = {
     "needs an ordinary user": "likewise",
     "needs a build without sanitizers": "the suite also runs on the build without them",
     "needs x86_64": "other system call tables of the same machine",
+    "needs Landlock ABI": "tests/matrix runs the suite on the oldest kernel that is supported",
 }
 
 
@@ -158,3 +160,9 @@ def which(program):
     if not found:
         skip_because(f"{program} is not installed")
     return found
+
+
+def need_landlock(abi):
+    """For what an older Landlock can't do."""
+    if ctypes.CDLL(None).syscall(444, None, 0, 1) < abi:
+        skip_because(f"needs Landlock ABI {abi}")

@@ -115,10 +115,12 @@ static int set_up_warden(struct cb_cell_state *state)
 {
     prctl(PR_SET_NAME, "cellblock-warden");
     be_first_victim(state);
+    if (cb_cell_wait_for_go(state) < 0)
+        return -1;
     /* What ends the supervisor's process group must not end us with it. */
     if (setsid() < 0)
         return cb_cell_fail(state, CB_STAGE_SESSION, 0);
-    return cb_cell_wait_for_go(state) < 0 || cb_warden_prepare(state) < 0 || cb_cell_landlock_begin(state) < 0 ||
+    return cb_warden_prepare(state) < 0 || cb_cell_landlock_begin(state) < 0 ||
                    cb_warden_private(state) < 0 || cb_cell_landlock_places(state) < 0 || cb_cell_terminal(state) < 0 ||
                    cb_cell_init_prepare(state) < 0 || cb_warden_fence(state) < 0
                ? -1

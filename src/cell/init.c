@@ -44,6 +44,8 @@ static int settle(struct cb_cell_state *state)
     int *const kept[] = {[WIRE] = &wire, [SIGNALS] = &state->signals, &state->terminal, &state->children,
                          &state->private};
     int *moved[sizeof kept / sizeof *kept], high[sizeof kept / sizeof *kept], count = 0;
+    if (chdir("/") < 0)
+        return -1;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         if (*kept[i] < 0)
             continue;
@@ -56,7 +58,7 @@ static int settle(struct cb_cell_state *state)
             return -1;
     for (int i = 0; i < count; i++)
         *moved[i] = i;
-    return cb_cell_close_from((unsigned)count) < 0 || chdir("/") < 0 ? -1 : 0;
+    return cb_cell_close_from((unsigned)count);
 }
 
 /* Returns true, with its status, when the program itself has ended. */
@@ -106,8 +108,16 @@ static void forward(struct cb_cell_state *state, pid_t program, const struct sig
 _Noreturn void cb_cell_init(struct cb_cell_state *state, pid_t program)
 {
     struct cb_message message = {.kind = CB_MESSAGE_STARTED};
-    if (settle(state) < 0 || cb_wire_send(WIRE, &message, -1) < 0)
+    if (settle(state) < 0) {
+        cb_cell_fail(state, CB_STAGE_INIT, 0);
+        cb_wire_send(state->entry->wire, &state->failure, -1);
         cb_cell_leave(state, 127); /* and the program with us */
+    }
+    if (cb_wire_send(WIRE, &message, -1) < 0) {
+        cb_cell_fail(state, CB_STAGE_INIT, 0);
+        cb_wire_send(WIRE, &state->failure, -1);
+        cb_cell_leave(state, 127);
+    }
     for (;;) {
         struct pollfd wait[] = {{.fd = WIRE, .events = POLLIN}, {.fd = SIGNALS, .events = POLLIN}};
         if (poll(wait, 2, -1) < 0 && errno != EINTR)

@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 int cb_warden_prepare(struct cb_cell_state *state)
@@ -60,8 +61,11 @@ int cb_warden_private(struct cb_cell_state *state)
     if (mkdir(plan->private_directory, 0700) < 0)
         return cb_cell_fail(state, CB_STAGE_PRIVATE, 0);
     state->private = open(plan->private_directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (state->private < 0)
-        return cb_cell_fail(state, CB_STAGE_PRIVATE, 0);
+    if (state->private < 0) {
+        cb_cell_fail(state, CB_STAGE_PRIVATE, 0);
+        rmdir(plan->private_directory); /* nothing is in it yet */
+        return -1;
+    }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (mkdirat(state->private, parts[i], 0700) < 0)
             return cb_cell_fail(state, CB_STAGE_PRIVATE, 0);
@@ -164,9 +168,13 @@ static void remove_private(struct cb_cell_state *state)
         return;
     unsigned long long moved = 0;
     fchmod(state->private, 0700);
-    for (int rounds = 0; rounds < 1000000 && empty(state->private, state->private, 0, &moved); rounds++)
-        ;
-    rmdir(state->plan->private_directory);
+    /* More than once: reading a directory can fail for a moment. */
+    for (int tries = 0; tries < 3; tries++) {
+        for (int rounds = 0; rounds < 1000000 && empty(state->private, state->private, 0, &moved); rounds++)
+            ;
+        if (rmdir(state->plan->private_directory) == 0)
+            return;
+    }
 }
 
 /* ---- The end of every process ---- */
@@ -305,11 +313,13 @@ static void end_all(const struct cb_cell_state *state)
             kill(-1, SIGKILL);
         else
             kill_by_number(state);
-        pid_t waited = waitpid(-1, NULL, __WALL);
+        pid_t waited = 1;
         while (waited > 0)
             waited = waitpid(-1, NULL, __WALL | WNOHANG);
         if (waited < 0 && errno == ECHILD)
             return;
+        const struct timespec moment = {.tv_nsec = 1000000}; /* not for ever: a round may have missed somebody */
+        nanosleep(&moment, NULL);
     }
 }
 

@@ -288,6 +288,10 @@ static int run(const struct request *request, char **argv)
     cb_autofree char *json = NULL;
     cb_autofd int signals = request->plan ? -1 : hold_signals();
     int status = -1;
+    if (!request->plan && signals < 0) {
+        fprintf(stderr, "cellblock: watching for signals: %s\n", strerror(errno));
+        return CB_EXIT_FAILED;
+    }
     if (cb_policy_from_flags(&request->flags, &policy, &error) == 0) {
         if (request->plan)
             status = cellblock_plan_json(policy, &how, &json, &error);

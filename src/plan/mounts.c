@@ -14,6 +14,7 @@
 #include "policy/workspace.h"
 
 #include <fcntl.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -213,8 +214,10 @@ static int add_device(struct cb_plan *plan, const char *name, cellblock_error **
     struct stat found;
     if (!path)
         return cb_fail_memory(error);
-    if (stat(path, &found) < 0 || !S_ISCHR(found.st_mode))
-        return 0; /* a host without it: so is the cell */
+    if (stat(path, &found) < 0)
+        return errno == ENOENT ? 0 /* a host without it: so is the cell */ : cb_fail_errno(error, "looking at %s", path);
+    if (!S_ISCHR(found.st_mode))
+        return 0;
     if (make_mount_point(plan, path, false, error) < 0)
         return -1;
     struct cb_step *step = add_step(plan, CB_STEP_BIND, path, error);
@@ -234,8 +237,12 @@ static int add_furniture(struct cb_plan *plan, cellblock_error **error)
         !add_step(plan, CB_STEP_DIRECTORY, "/dev", error))
         return -1;
     for (size_t i = 0; i < sizeof masked_proc / sizeof *masked_proc; i++)
-        if (access(masked_proc[i], F_OK) == 0 && !add_step(plan, CB_STEP_MASK, masked_proc[i], error))
+        if (access(masked_proc[i], F_OK) < 0) {
+            if (errno != ENOENT)
+                return cb_fail_errno(error, "looking at %s", masked_proc[i]);
+        } else if (!add_step(plan, CB_STEP_MASK, masked_proc[i], error)) {
             return -1;
+        }
     for (size_t i = 0; i < sizeof device_nodes / sizeof *device_nodes; i++)
         if (add_device(plan, device_nodes[i], error) < 0)
             return -1;

@@ -84,7 +84,7 @@ static int add_host(struct cb_plan *plan, const char *path, enum cb_access acces
 {
     struct stat found;
     if (stat(path, &found) < 0)
-        return 0; /* a host without it: so is the cell */
+        return errno == ENOENT ? 0 /* a host without it: so is the cell */ : cb_fail_errno(error, "looking at %s", path);
     return add_step(plan, path, access, &found, error) ? 0 : -1;
 }
 

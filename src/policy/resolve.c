@@ -252,6 +252,9 @@ static int protect_behind_link(struct resolver *resolver, const char *path, cons
 static int rule_missing(struct cb_file_rule *rule, const char *path, int missing, cellblock_error **error)
 {
     bool reachable = missing == ENOENT || missing == ENOTDIR;
+    /* Anything else than that it is not there, or not for us, says nothing about it: a grant must not vanish by that. */
+    if (!reachable && missing != EACCES && missing != ELOOP)
+        return cb_fail(error, CELLBLOCK_ERROR_SYSTEM, missing, "looking at %s", path);
     bool profile = cb_has_prefix(rule->origin.document, "profile ");
     /* A directory on the way that can't be searched now may be opened by the code that owns it. */
     if (!reachable && !profile && rule->access != CB_ACCESS_WRITE) {
@@ -316,7 +319,11 @@ static int resolve_in_workspace(struct resolver *resolver, struct cb_file_rule *
         bool denied = failed == ENOSYS || failed == EPERM; /* the call itself, by an old kernel or an outer filter */
         cb_fail(error, denied ? CELLBLOCK_ERROR_REFUSED : CELLBLOCK_ERROR_SYSTEM, failed,
                 "looking at %s in the workspace (openat2)", rule->path);
-        return denied ? cb_error_layer(error, "openat2") : -1;
+        if (!denied)
+            return -1;
+        cb_error_layer(error, "openat2");
+        return cb_error_hint(error, "a filter around this process hides the call, as in another cell: run cellblock "
+                                    "outside of it");
     }
     if (failed && scratch)
         return rule_missing(rule, path, failed, error);

@@ -411,9 +411,9 @@ static int start_in_tier(struct cellblock_cell **cell, const cellblock_policy *p
     bool other = isolation == CB_ISOLATION_AUTO && is_for_landlock(first);
     if (!other || !cb_decide_accept_weaker(policy, "namespaces")) {
         if (other)
-            cb_error_hint(&first, "%s%sor use the weaker tier that does without (cellblock-run(1), TIERS): "
+            cb_error_hint(&first, "%s%suse the weaker tier that does without (cellblock-run(1), TIERS): "
                           "--isolation landlock", cellblock_error_hint(first) ? cellblock_error_hint(first) : "",
-                          cellblock_error_hint(first) ? "\n" : "");
+                          cellblock_error_hint(first) ? "\nor " : "");
         if (error)
             *error = first;
         else
@@ -556,6 +556,10 @@ int cellblock_dispatch(cellblock_cell *cell, cellblock_error **error)
             on_pump(cell, token);
         else if (cb_terminal_owns(cell->terminal, token))
             on_moved(cell, cb_terminal_event(cell, token));
+    }
+    if (cell->broken && !cell->gone) {
+        kill_all(cell);
+        return cb_fail(error, CELLBLOCK_ERROR_SYSTEM, cell->broken, "answering a system call of the cell");
     }
     /* What is left in the pipes is all there will be: an end of one that was passed to another cell does not count. */
     for (int i = 1; i < 3 && cell->gone; i++) {

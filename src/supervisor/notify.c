@@ -116,8 +116,11 @@ void cb_notify_answer(struct cellblock_cell *cell)
         char room[512];
     } sent = {0};
     if (ioctl(cell->listener, CB_SECCOMP_IOCTL_NOTIF_RECV, &received) < 0) {
-        if (errno != EINTR && errno != ENOENT && errno != EAGAIN) /* nobody is left who could call */
-            epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->listener, NULL);
+        if (errno == EINTR || errno == ENOENT || errno == EAGAIN)
+            return;
+        /* A call that nobody answers would wait for ever. */
+        cell->broken = errno;
+        epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->listener, NULL);
         return;
     }
     const struct cb_call call = {.cell = cell, .notice = &received.notice};
@@ -129,5 +132,6 @@ void cb_notify_answer(struct cellblock_cell *cell)
         sent.response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
     else
         sent.response.error = answer;
-    ioctl(cell->listener, CB_SECCOMP_IOCTL_NOTIF_SEND, &sent);
+    if (ioctl(cell->listener, CB_SECCOMP_IOCTL_NOTIF_SEND, &sent) < 0 && errno != ENOENT && errno != EINTR)
+        cell->broken = errno;
 }

@@ -46,6 +46,12 @@ static int make_trees(struct cb_plan *plan, cellblock_error **error)
         step->tree = source < 0 ? -1
                                 : cb_sys_open_tree(source, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH |
                                                                    AT_RECURSIVE);
+        if (step->tree < 0 && errno == EPERM) {
+            cb_fail(error, CELLBLOCK_ERROR_REFUSED, errno, "making a private mount of %s", step->source);
+            cb_error_layer(error, "idmap");
+            return cb_error_hint(error, "root may not mount in the mount namespace that it is in here: run cellblock as an "
+                                        "ordinary user, or in a mount namespace of its own (unshare -m)");
+        }
         if (step->tree < 0) {
             cb_fail(error, CELLBLOCK_ERROR_SETUP, errno, "making a private mount of %s", step->source);
             return cb_error_layer(error, "mount-api");
@@ -152,9 +158,13 @@ static int receive(int wire, struct cb_message *message, int *fd)
         .msg_iov = &data, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
     *fd = -1;
     ssize_t got;
-    do
+    bool reset = false; /* told once when the other end went without reading ours; what it said before is still there */
+    for (;;) {
         got = recvmsg(wire, &header, MSG_CMSG_CLOEXEC);
-    while (got < 0 && errno == EINTR);
+        if (got >= 0 || (errno != EINTR && (errno != ECONNRESET || reset)))
+            break;
+        reset = errno == ECONNRESET;
+    }
     for (struct cmsghdr *item = got < 0 ? NULL : CMSG_FIRSTHDR(&header); item; item = CMSG_NXTHDR(&header, item))
         if (item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_RIGHTS)
             memcpy(fd, CMSG_DATA(item), sizeof *fd);

@@ -46,6 +46,7 @@ struct cellblock_cell {
     struct cb_denial *denials;
     size_t denial_count;
     enum cb_end reason;     /* why we ended it, when we did */
+    int broken;             /* errno: a call of the cell could not be answered, and would wait for ever */
     const char *limit;      /* … and the policy's word for the limit behind it ("cpu_time"), or NULL */
     struct cb_cgroup *cgroup; /* or NULL */
     struct cb_watchdog *watchdog; /* or NULL: nothing to watch */

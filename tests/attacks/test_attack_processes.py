@@ -221,8 +221,10 @@ def test_root_is_nobody_on_the_host(cellblock):
     process = start(cellblock, "--", "sh", "-c", "echo up; read x")
     assert process.stdout.readline() == b"up\n"
     children = [int(pid) for pid in open(f"/proc/{process.pid}/task/{process.pid}/children").read().split()]
+    # Beside the cell there may be the process that would clean up its cgroup.
+    first = next(pid for pid in children if open(f"/proc/{pid}/comm").read() != "cellblock:clean\n")
     ids = {}
-    for line in open(f"/proc/{children[0]}/status"):
+    for line in open(f"/proc/{first}/status"):
         name, _, values = line.partition(":")
         ids[name] = values.split()
     process.communicate(b"\n")
@@ -320,7 +322,7 @@ def test_a_limit_can_not_be_raised(cellblock, resource):
 def test_processor_time_ends(cellblock):
     ran = cellblock.python("import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
                            flags=["--cpu-time", "1s"], timeout=30)
-    assert ran.status == 128 + signal.SIGKILL
+    assert ran.status == 124 and "cpu_time" in ran.err
 
 
 def test_a_crash_leaves_no_core_file(cellblock, workspace):

@@ -121,7 +121,7 @@ PLACES = [
           refuses_any="openat2"),
     Place("a cell of a user", as_user(*IN_A_CELL), USER, plays_root=True, refuses="openat2",
           refuses_landlock="openat2", refuses_any="openat2"),
-    Place("no user namespaces, root", settled(0, "max_user_namespaces=0"), refuses="user-namespace"),
+    Place("no user namespaces, root", settled(0, "max_user_namespaces=0"), refuses="idmap"),
     Place("no user namespaces, user", settled(USER, "max_user_namespaces=0"), USER, refuses="user-namespace"),
     Place("a user namespace with all ids, root", settled(0), refuses="idmap"),
     Place("a user namespace with all ids, user", settled(USER), USER),
