@@ -392,6 +392,8 @@ static bool is_for_landlock(const cellblock_error *error)
 {
     static const char *const layers[] = {"user-namespace", "network-namespace", "mount-api", "proc", "ids"};
     const char *layer = error ? cellblock_error_layer(error) : NULL;
+    if (layer && strcmp(layer, "idmap") == 0)
+        return cellblock_error_errno(error) == EPERM; /* no right to mount; else it is about one file system */
     for (size_t i = 0; layer && i < sizeof layers / sizeof *layers; i++)
         if (strcmp(layer, layers[i]) == 0)
             return true;
