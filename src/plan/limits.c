@@ -82,7 +82,7 @@ int cb_plan_limits(struct cb_plan *plan, cellblock_error **error)
     plan->output_given = output.origin && strncmp(output.origin->document, "profile base", 12) != 0;
     uint64_t tmp = cb_decide_limit(policy, CB_LIMIT_TMP).value;
     /* Without a size of its own it would take all memory, and not say how much it has. */
-    tmp = tmp < plan->tree.memory ? tmp : plan->tree.memory;
+    tmp = tmp == CB_UNLIMITED ? plan->tree.memory : tmp;
     plan->scratch_size = tmp == CB_UNLIMITED ? 0 : tmp;
     plan->scratch_inodes = scratch_inodes(plan->scratch_size);
     return 0;
