@@ -289,7 +289,10 @@ static int run(const struct request *request, char **argv)
     cb_autofd int signals = request->plan ? -1 : hold_signals();
     int status = -1;
     if (!request->plan && signals < 0) {
-        fprintf(stderr, "cellblock: watching for signals: %s\n", strerror(errno));
+        fprintf(stderr,
+                "cellblock: watching for signals (signalfd): %s\n  layer: supervision\n"
+                "  what to do: whatever filters cellblock's own system calls here must let it make a signalfd\n",
+                strerror(errno));
         return CB_EXIT_FAILED;
     }
     if (cb_policy_from_flags(&request->flags, &policy, &error) == 0) {

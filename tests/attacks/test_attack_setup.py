@@ -120,10 +120,11 @@ MISSING = {
     "landlock_create_ruleset": {"landlock"}, "landlock_add_rule": {"landlock"},
     "landlock_restrict_self": {"landlock"}, "mount_setattr": {"idmap", "mounts", "mount-api"},
     "move_mount": {"mount-api"},
-    "fsopen": {"mount-api"}, "fsconfig": {"mount-api"}, "fsmount": {"mount-api"}, "open_tree": {"mounts", "mount-api"},
+    "fsopen": {"mount-api"}, "fsconfig": {"mount-api"}, "fsmount": {"mount-api"},
+    "open_tree": {"idmap", "mounts", "mount-api"},
     "seccomp": {"seccomp", "seccomp-notify"}, "pivot_root": {"mount-api"}, "umount2": {"mount-api"},
     "openat2": {"mounts", "mount-api", "openat2"}, "capset": {"capabilities"},
-    "setsid": {"session"}, "prctl": {"privileges"}, "signalfd4": {"init"}, "prlimit64": {"limits"},
+    "setsid": {"session"}, "prctl": {"privileges"}, "signalfd4": {"init", "supervision"}, "prlimit64": {"limits"},
     "clone": {"processes"},
 }
 

@@ -104,6 +104,7 @@ GOES_ON = {
     **dict.fromkeys([f"init {name}" for name in ("pread64", "getdents64", "unlinkat", "fchmod", "fchmodat",
                                                "kill", "pidfd_open", "pidfd_send_signal")],
                     "without namespaces, at the end: it looks again, and tries again, until nothing is left"),
+    "init clock_nanosleep": "likewise: a moment's wait between two looks",
     "program openat": "oom_score_adj: who goes first when memory runs out",
     "program write": "likewise",
     "program prctl PR_SET_PDEATHSIG": "without namespaces: the first process ends it; this is for when that is killed",
