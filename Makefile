@@ -65,7 +65,7 @@ help:
 	@echo 'make check      install the packages that testing needs, build, and run every test'
 	@echo 'make quick      the unit tests and a part of the system tests, in less than two minutes'
 	@echo 'make asan       build with address and undefined-behaviour sanitizers, and run the tests on that'
-	@echo 'make fuzz       fuzz the policy parser for a bounded time (FUZZ_SECONDS, 30 unless set)'
+	@echo 'make fuzz       fuzz the parsers for a bounded time (FUZZ_SECONDS, 30 unless set)'
 	@echo 'make bench      start time and overhead against bare and bubblewrap, as ratios'
 	@echo 'make matrix     tests on the oldest kernel, in an emulated machine (tests/matrix has options for others)'
 	@echo 'make fresh      `make demo` and `make check` in a clean Debian 12, from a clone of HEAD (needs root)'

@@ -27,7 +27,7 @@ _cellblock()
     fi
 
     case $previous in
-        --policy | --tighten | --read | --write | --hide)
+        --policy | --tighten | --read | --write | --hide | --socket)
             compopt -o filenames
             mapfile -t COMPREPLY < <(compgen -f -- "$word")
             return ;;
@@ -47,16 +47,20 @@ _cellblock()
         --env)
             mapfile -t COMPREPLY < <(compgen -e -- "$word")
             return ;;
+        --net)
+            mapfile -t COMPREPLY < <(compgen -W 'loopback: udp://' -- "$word")
+            return ;;
         --memory | --cpu-time | --cpus | --timeout | --procs | --open-files | --file-size | --disk | --inodes | --tmp | \
-            --output)
+            --output | --network-bytes | --connections | --publish)
             return ;;
     esac
 
     case $command in
         run)
             mapfile -t COMPREPLY < <(compgen -W '--policy --tighten --profile --workspace --scratch --read --write
-                --hide --env --memory --cpu-time --cpus --timeout --procs --open-files --file-size --disk --inodes --tmp
-                --output --isolation --accept-weaker --strict
+                --hide --net --publish --socket --env --memory --cpu-time --cpus --timeout --procs --open-files
+                --file-size --disk --inodes --tmp
+                --output --network-bytes --connections --isolation --accept-weaker --strict
                 --json --plan --help --' -- "$word") ;;
         doctor)
             mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$word") ;;
@@ -64,7 +68,8 @@ _cellblock()
             if [ "$COMP_CWORD" -eq 2 ]; then
                 mapfile -t COMPREPLY < <(compgen -W 'show check schema --help' -- "$word")
             elif [ "${COMP_WORDS[2]}" = show ]; then
-                mapfile -t COMPREPLY < <(compgen -W '--policy --profile --tighten --help' -- "$word")
+                mapfile -t COMPREPLY < <(compgen -W '--policy --profile --tighten --net --publish --socket
+                    --help' -- "$word")
             elif [ "${COMP_WORDS[2]}" = check ]; then
                 compopt -o filenames
                 mapfile -t COMPREPLY < <(compgen -f -- "$word")

@@ -85,6 +85,10 @@ CELLBLOCK_PUBLIC int cellblock_policy_load_text(const char *text, size_t length,
 CELLBLOCK_PUBLIC int cellblock_policy_add_text(cellblock_policy *policy, const char *text, size_t length,
                                                const char *name, cellblock_error **error);
 
+/* Takes a document away again that cellblock_policy_add_text() added (or the one that was loaded), by its name; of
+ * several with that name the last one. Profiles that it extended stay, and so does what tightens. */
+CELLBLOCK_PUBLIC int cellblock_policy_remove(cellblock_policy *policy, const char *name, cellblock_error **error);
+
 /* Combines with another policy so that the result allows only what both allow. What `other` says nothing about stays
  * as it is. For a file that came with a project nobody vouches for: it can only tighten. */
 CELLBLOCK_PUBLIC int cellblock_policy_tighten(cellblock_policy *policy, const cellblock_policy *other,

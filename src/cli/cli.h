@@ -37,8 +37,14 @@ struct cb_policy_flags {
     json_t *document;        /* what the other flags compile to */
 };
 int cb_policy_from_flags(const struct cb_policy_flags *flags, cellblock_policy **policy, cellblock_error **error);
+/* "~/x" and relative paths as a caller means them, made absolute. NULL when out of memory. */
+char *cb_absolute_path(const char *path);
 int cb_flag_tighten(struct cb_policy_flags *flags, const char *file);
 void cb_policy_flags_end(struct cb_policy_flags *flags);
+
+/* Flags that become rules on what can be reached (network.c). Returns 0, or the exit status, the message printed. */
+enum cb_network_flag { CB_FLAG_NET, CB_FLAG_PUBLISH, CB_FLAG_SOCKET };
+int cb_flag_network(const char *command, enum cb_network_flag kind, const char *text, json_t *document);
 
 /* The person's terminal while a program runs (terminal.c). */
 struct cb_terminal_mode {

@@ -2,6 +2,7 @@
  * what may only tighten. */
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/text.h"
 #include "cli/cli.h"
 
 #include <string.h>
@@ -19,6 +20,17 @@ void cb_policy_flags_end(struct cb_policy_flags *flags)
 {
     json_decref(flags->document);
     free(flags->tighten);
+}
+
+char *cb_absolute_path(const char *path)
+{
+    const char *home = getenv("HOME");
+    if (path[0] == '/')
+        return strdup(path);
+    if (path[0] == '~' && (path[1] == '/' || !path[1]) && home)
+        return cb_format("%s%s", home, path + 1);
+    cb_autofree char *here = getcwd(NULL, 0);
+    return cb_format("%s/%s", here ? here : "", path);
 }
 
 static int load_base(const struct cb_policy_flags *flags, cellblock_policy **policy, cellblock_error **error)

@@ -11,12 +11,15 @@ static const char description[] = "show    prints the resolved policy as JSON, e
                                   "\n"
                                   "Options of show:";
 
-enum { POLICY = 256, PROFILE, TIGHTEN };
+enum { POLICY = 256, PROFILE, TIGHTEN, NET, PUBLISH, SOCKET };
 
 static const struct cb_option options[] = {
     {"policy", POLICY, "FILE", "the policy to show"},
     {"profile", PROFILE, "NAME", "a built-in profile instead: base, python, node, shell, strict"},
     {"tighten", TIGHTEN, "FILE", "a further policy that can only tighten (repeatable)"},
+    {"net", NET, "RULE", "with this rule on top, as `cellblock run` takes it (repeatable)"},
+    {"publish", PUBLISH, "PORT[:AS]", "likewise (repeatable)"},
+    {"socket", SOCKET, "PATH", "likewise (repeatable)"},
     {"help", 'h', NULL, "this text"},
     {0},
 };
@@ -37,7 +40,8 @@ static int print_json(int failed, char *json, cellblock_error *error)
 
 static int show(int argc, char **argv)
 {
-    struct cb_policy_flags flags __attribute__((cleanup(flags_cleanup))) = {0};
+    struct cb_policy_flags flags __attribute__((cleanup(flags_cleanup))) = {
+        .document = json_pack("{s:i}", "cellblock", 1)};
     for (int key; (key = cb_next_option(argc, argv, options)) != -1;)
         switch (key) {
         case POLICY:
@@ -49,6 +53,13 @@ static int show(int argc, char **argv)
             break;
         case TIGHTEN:
             if (cb_flag_tighten(&flags, optarg) < 0)
+                return CB_EXIT_FAILED;
+            break;
+        case NET:
+        case PUBLISH:
+        case SOCKET:
+            if (cb_flag_network("policy", key == NET ? CB_FLAG_NET : key == PUBLISH ? CB_FLAG_PUBLISH : CB_FLAG_SOCKET,
+                                optarg, flags.document))
                 return CB_EXIT_FAILED;
             break;
         default:

@@ -19,9 +19,9 @@ static const char description[] =
     "there is no network.";
 
 enum {
-    POLICY = 256, TIGHTEN, PROFILE, STRICT, WORKSPACE, SCRATCH, READ, WRITE, HIDE, ENV,
-    MEMORY, CPU_TIME, CPUS, TIMEOUT, PROCS, OPEN_FILES, FILE_SIZE, DISK, INODES, TMP, OUTPUT, ISOLATION, ACCEPT_WEAKER,
-    JSON, PLAN,
+    POLICY = 256, TIGHTEN, PROFILE, STRICT, WORKSPACE, SCRATCH, READ, WRITE, HIDE, NET, PUBLISH, SOCKET, ENV,
+    MEMORY, CPU_TIME, CPUS, TIMEOUT, PROCS, OPEN_FILES, FILE_SIZE, DISK, INODES, TMP, OUTPUT,
+    NETWORK_BYTES, CONNECTIONS, ISOLATION, ACCEPT_WEAKER, JSON, PLAN,
 };
 
 static const struct cb_option options[] = {
@@ -36,6 +36,11 @@ static const struct cb_option options[] = {
     {"read", READ, "PATH", "let the program read it (repeatable)"},
     {"write", WRITE, "PATH", "let the program read and write it (repeatable)"},
     {"hide", HIDE, "PATH", "keep the program from seeing or making it (repeatable)"},
+    {NULL, 0, NULL, "Network (nothing can be reached without)"},
+    {"net", NET, "RULE", "let the program connect: HOST:PORT, '*.SUFFIX:PORT', ADDRESS[/N]:PORT, [IPV6]:PORT or\n"
+     "                          loopback:PORT; also PORT,PORT and PORT-PORT; udp:// in front for UDP (repeatable)"},
+    {"publish", PUBLISH, "PORT[:AS]", "show a TCP port of the program on the host's loopback (repeatable)"},
+    {"socket", SOCKET, "PATH", "let the program use a unix socket (repeatable)"},
     {NULL, 0, NULL, "Environment"},
     {"env", ENV, "NAME[=VALUE]", "pass a variable on, or set it (repeatable)"},
     {NULL, 0, NULL, "Limits (sizes: 64M, 1G; durations: 500ms, 60s, 5m)"},
@@ -50,6 +55,8 @@ static const struct cb_option options[] = {
     {"inodes", INODES, "N", "files and directories made there"},
     {"tmp", TMP, "SIZE", "/tmp, the private home directory and /dev/shm together"},
     {"output", OUTPUT, "SIZE", "standard output, and likewise standard error"},
+    {"network-bytes", NETWORK_BYTES, "SIZE", "bytes to and from the network together"},
+    {"connections", CONNECTIONS, "N", "connections to the network at the same time"},
     {NULL, 0, NULL, "Isolation"},
     {"isolation", ISOLATION, "TIER", "auto, namespaces, or landlock (weaker, for places without namespaces)"},
     {"accept-weaker", ACCEPT_WEAKER, "NAME", "go without a protection that can't be had here (repeatable)"},
@@ -67,6 +74,7 @@ static const struct {
     {MEMORY, "memory"},         {CPU_TIME, "cpu_time"},   {TIMEOUT, "wall_time"}, {PROCS, "processes"},
     {OPEN_FILES, "open_files"}, {FILE_SIZE, "file_size"}, {TMP, "tmp"},           {OUTPUT, "output"},
     {CPUS, "cpus"},             {DISK, "disk"},           {INODES, "inodes"},
+    {NETWORK_BYTES, "network_bytes"}, {CONNECTIONS, "connections"},
 };
 
 struct request {
@@ -91,12 +99,7 @@ static json_t *section(struct request *request, const char *name, json_t *(*make
  * when the shell did not see it as the start of a word (--hide=~/x). */
 static int add_file(struct request *request, const char *path, const char *access)
 {
-    const char *home = getenv("HOME");
-    bool tilde = path[0] == '~' && (path[1] == '/' || !path[1]) && home;
-    cb_autofree char *here = path[0] == '/' || tilde ? NULL : getcwd(NULL, 0);
-    cb_autofree char *absolute = path[0] == '/' ? strdup(path)
-                                 : tilde        ? cb_format("%s%s", home, path + 1)
-                                                : cb_format("%s/%s", here ? here : "", path);
+    cb_autofree char *absolute = cb_absolute_path(path);
     return absolute ? json_array_append_new(section(request, "files", json_array),
                                             json_pack("{s:s, s:s}", "path", absolute, "access", access))
                     : -1;
@@ -335,6 +338,12 @@ int cb_cli_run(int argc, char **argv)
         const char *option = key == READ ? "--read" : key == WRITE ? "--write" : key == HIDE ? "--hide" : NULL;
         if (option && check_path(option, optarg))
             return CB_EXIT_FAILED;
+        if (key == NET || key == PUBLISH || key == SOCKET) {
+            enum cb_network_flag kind = key == NET ? CB_FLAG_NET : key == PUBLISH ? CB_FLAG_PUBLISH : CB_FLAG_SOCKET;
+            if (cb_flag_network("run", kind, optarg, request.flags.document))
+                return CB_EXIT_FAILED;
+            continue;
+        }
         if (take_option(&request, key) < 0)
             return cb_usage_error("run", "an argument is not text in UTF-8: %s", optarg ? optarg : "");
     }

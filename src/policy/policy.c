@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "policy/compose.h"
 #include "policy/jsonc.h"
+#include "policy/network.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -98,6 +99,88 @@ int cellblock_policy_add_text(cellblock_policy *policy, const char *text, size_t
     if (cb_layer_add(&policy->layers[0], text, length, name, CB_COMPOSE_NO_BASE, cb_profile_text, error) < 0)
         return -1;
     return cb_policy_check_syscalls(policy, error);
+}
+
+/* The topmost document of that name in the first layer that is no profile; `count` if there is none. */
+static size_t find_document(const struct cb_layer *layer, const char *name)
+{
+    for (size_t i = layer->count; i-- > 0;)
+        if (layer->documents[i]->text && strcmp(layer->documents[i]->name, name) == 0)
+            return i;
+    return layer->count;
+}
+
+static void drop_document(struct cb_layer *layer, size_t index)
+{
+    cb_document_free(layer->documents[index]);
+    layer->count--;
+    memmove(layer->documents + index, layer->documents + index + 1,
+            (layer->count - index) * sizeof *layer->documents);
+}
+
+int cellblock_policy_remove(cellblock_policy *policy, const char *name, cellblock_error **error)
+{
+    struct cb_layer *layer = &policy->layers[0];
+    cb_autofree char *shown = cb_printable(name, strlen(name)); /* as documents keep it */
+    if (!shown)
+        return cb_fail_memory(error);
+    size_t index = find_document(layer, shown);
+    if (index == layer->count) {
+        cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "the policy has no document \"%.80s\" that could be removed", shown);
+        return cb_error_hint(error, "profiles and what tightens stay; others go by the name that they were added with");
+    }
+    drop_document(layer, index);
+    return 0;
+}
+
+/* What a document says beside the rules that can change while a cell runs; NULL for nothing. */
+static const char *other_section(const struct cb_document *document)
+{
+    bool limits = false;
+    for (int i = 0; i < CB_LIMIT_COUNT; i++)
+        limits |= document->limit_given[i];
+    const struct {
+        bool given;
+        const char *name;
+    } sections[] = {
+        {document->workspace_path || document->workspace_mode_given, "workspace"},
+        {document->files_given, "files"},
+        {document->programs.given, "programs"},
+        {limits, "limits"},
+        {document->env_pass.given || document->env_set.given, "env"},
+        {document->syscalls_given || document->syscall_deny.given || document->syscall_allow.given, "syscalls"},
+        {document->isolation_given, "isolation"},
+        {document->accept_weaker.given, "accept_weaker"},
+    };
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        if (sections[i].given)
+            return sections[i].name;
+    return NULL;
+}
+
+int cb_policy_add_rules(cellblock_policy *policy, const char *text, size_t length, const char *name,
+                        cellblock_error **error)
+{
+    struct cb_layer *layer = &policy->layers[0];
+    struct cb_document *document;
+    struct cb_names extends;
+    if (cb_document_parse(text, length, name, &document, &extends, error) < 0)
+        return -1;
+    const char *other = extends.given ? "extends" : other_section(document);
+    cb_names_free(&extends);
+    struct cb_document **slot = other ? NULL : cb_array_push(&layer->documents, &layer->count);
+    if (slot) {
+        *slot = document;
+        return 0;
+    }
+    if (other)
+        cb_fail(error, CELLBLOCK_ERROR_POLICY, 0,
+                "%s: \"%s\" can't change while a cell runs: only \"network\", \"sockets\" and \"publish\" can",
+                document->name, other);
+    else
+        cb_fail_memory(error);
+    cb_document_free(document);
+    return -1;
 }
 
 /* ---- Tightening ---- */

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "cellblock.h"
+#include "policy/address.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,6 +41,44 @@ struct cb_file_rule {
                             * rule does not apply here (optional and absent) */
 };
 
+enum cb_protocol { CB_PROTOCOL_TCP, CB_PROTOCOL_UDP };
+
+struct cb_ports {          /* a range, both ends included */
+    uint16_t first, last;
+};
+
+enum cb_net_kind {
+    CB_NET_HOST = 1,
+    CB_NET_CIDR,
+    CB_NET_LOOPBACK,       /* ports of the host's loopback */
+};
+
+struct cb_net_rule {
+    enum cb_net_kind kind;
+    enum cb_protocol protocol;
+    char *host;            /* CB_NET_HOST: in the form of hostname.h; a suffix if it is a wildcard */
+    bool wildcard;
+    struct cb_prefix prefix; /* CB_NET_CIDR */
+    struct cb_ports *ports;
+    size_t port_count;     /* at least 1 */
+    char *why;             /* or NULL */
+    struct cb_origin origin;
+};
+
+struct cb_socket_rule {
+    char *path;            /* as written: absolute, or "~/…" */
+    char *why;
+    struct cb_origin origin;
+    char *real;            /* set by the resolver: the canonical absolute path */
+};
+
+struct cb_publish_rule {
+    uint16_t port;         /* the cell's */
+    uint16_t as;           /* on the host's loopback */
+    char *why;
+    struct cb_origin origin;
+};
+
 enum cb_workspace_mode { CB_WORKSPACE_DIRECT, CB_WORKSPACE_SCRATCH };
 
 enum cb_limit {
@@ -54,6 +93,8 @@ enum cb_limit {
     CB_LIMIT_CPUS,       /* thousandths of a processor */
     CB_LIMIT_DISK,       /* bytes written to writable directories */
     CB_LIMIT_INODES,     /* files made in writable directories */
+    CB_LIMIT_NETWORK_BYTES, /* bytes relayed in both directions together */
+    CB_LIMIT_CONNECTIONS, /* count, relayed at the same time */
     CB_LIMIT_COUNT,
 };
 #define CB_UNLIMITED UINT64_MAX
@@ -87,6 +128,18 @@ struct cb_document {
     struct cb_file_rule *files;
     size_t file_count;
     bool files_given;
+
+    struct cb_net_rule *network;
+    size_t network_count;
+    bool network_given;
+
+    struct cb_socket_rule *sockets;
+    size_t socket_count;
+    bool sockets_given;
+
+    struct cb_publish_rule *publish;
+    size_t publish_count;
+    bool publish_given;
 
     struct cb_names programs;      /* names whose installation becomes readable */
     struct cb_names env_pass;      /* exact, or a prefix followed by "*" */
@@ -126,6 +179,8 @@ int cb_document_parse(const char *text, size_t length, const char *name, struct 
                       struct cb_names *extends, cellblock_error **error);
 void cb_document_free(struct cb_document *document);
 void cb_names_free(struct cb_names *names);
+/* The rules of network.h; network_rules.c. */
+void cb_document_free_network(struct cb_document *document);
 
 /* The built-in profiles, embedded at build time (profiles.c). NULL when there is none of that name. */
 const char *cb_profile_text(const char *name, size_t *length);
@@ -135,7 +190,7 @@ const char *const *cb_profile_names(void);
 /* A deep copy, so that resolving one use of a policy does not touch another. */
 int cb_policy_copy(const cellblock_policy *policy, cellblock_policy **copy, cellblock_error **error);
 
-/* ---- Deciding (decide.c): the only places where a policy is interpreted ---- */
+/* ---- Deciding (decide.c; for the network, network.h): the only places where a policy is interpreted ---- */
 
 struct cb_file_decision {
     enum cb_access access;
@@ -182,4 +237,5 @@ bool cb_decide_accept_weaker(const cellblock_policy *policy, const char *what);
 /* ---- Words (shared by the parser, the schema and the JSON output) ---- */
 const char *cb_access_word(enum cb_access access);
 const char *cb_limit_word(enum cb_limit limit);
+const char *cb_protocol_word(enum cb_protocol protocol);
 const char *cb_isolation_word(enum cb_isolation isolation);

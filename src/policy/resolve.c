@@ -56,6 +56,7 @@ void cb_resolved_free(struct cb_resolved *resolved)
         free(resolved->swept[i].path);
     }
     free(resolved->swept);
+    cb_socket_places_free(resolved->sockets, resolved->socket_count);
     free(resolved->places);
     free(resolved->links);
     free(resolved->absents);
@@ -629,7 +630,9 @@ int cb_resolve(const cellblock_policy *policy, const struct cb_context *context,
                     return -1;
         }
     if (resolve_programs(&resolver, error) < 0 || choose_places(&resolver, error) < 0 ||
-        choose_absents(&resolver, error) < 0 || check_links(&resolver, error) < 0)
+        choose_absents(&resolver, error) < 0 || check_links(&resolver, error) < 0 ||
+        cb_resolve_sockets(resolver.out->policy, context, &resolver.out->sockets, &resolver.out->socket_count,
+                           error) < 0)
         return -1;
     *resolved = cb_steal(resolver.out);
     return 0;

@@ -49,6 +49,12 @@ struct cb_swept {
     const struct cb_file_rule *rule;
 };
 
+/* A unix socket of the host that the cell may use. */
+struct cb_socket_place {
+    int fd;                       /* O_PATH: to connect by /proc/self/fd/N */
+    const struct cb_socket_rule *rule;
+};
+
 struct cb_resolved {
     cellblock_policy *policy;     /* a copy with `real` filled in, and with rules for the workspace and the programs */
     char *workspace;              /* canonical path, on the host and in the cell */
@@ -61,11 +67,20 @@ struct cb_resolved {
     size_t absent_count;
     struct cb_swept *swept;
     size_t swept_count;
+    struct cb_socket_place *sockets;
+    size_t socket_count;
 };
 
 int cb_resolve(const cellblock_policy *policy, const struct cb_context *context, struct cb_resolved **resolved,
                cellblock_error **error);
 void cb_resolved_free(struct cb_resolved *resolved);
+
+/* Finds the sockets that the rules of a policy name, fills in `real`, and returns those that every layer allows
+ * (resolve_sockets.c). A part of cb_resolve(); on its own for rules that come while a cell runs, with a copy of the
+ * resolved policy. Rules that grant a socket which is not there are errors. */
+int cb_resolve_sockets(cellblock_policy *policy, const struct cb_context *context, struct cb_socket_place **places,
+                       size_t *count, cellblock_error **error);
+void cb_socket_places_free(struct cb_socket_place *places, size_t count);
 
 /* Is the path, or anything below it, there in the cell? */
 bool cb_resolved_shows(const struct cb_resolved *resolved, const char *path);

@@ -51,6 +51,12 @@ const struct cb_word cb_weaker_words[] = {
     {"signals", 0, NULL},        {NULL, 0, NULL},
 };
 
+const struct cb_word cb_protocol_words[] = {
+    {"tcp", CB_PROTOCOL_TCP, NULL},
+    {"udp", CB_PROTOCOL_UDP, NULL},
+    {NULL, 0, NULL},
+};
+
 #define SECTION(table) {.keys = (table), .count = sizeof(table) / sizeof *(table)}
 
 static const struct cb_key workspace_keys[] = {
@@ -61,6 +67,8 @@ static const struct cb_key workspace_keys[] = {
      .words = cb_mode_words},
 };
 static const struct cb_section workspace_section = SECTION(workspace_keys);
+
+#define WHY "The reason for the rule, quoted where the rule decides."
 
 static const struct cb_key file_keys[] = {
     {"path", CB_KEY_FILE_PATH, CB_KIND_PATH,
@@ -74,9 +82,43 @@ static const struct cb_key file_keys[] = {
      "For a protected path that is absent. always: it can't be created; present: nothing is said of it; swept: a file "
      "that the code creates there is removed when the cell has ended.",
      .words = cb_when_words},
-    {"why", CB_KEY_FILE_WHY, CB_KIND_TEXT, "The reason for the rule, quoted where the rule decides."},
+    {"why", CB_KEY_WHY, CB_KIND_TEXT, WHY},
 };
 static const struct cb_section file_section = SECTION(file_keys);
+
+static const struct cb_key network_keys[] = {
+    {"host", CB_KEY_NET_HOST, CB_KIND_HOST,
+     "A name; or *. and a suffix, for every name that ends in it. It opens public addresses only."},
+    {"cidr", CB_KEY_NET_CIDR, CB_KIND_CIDR,
+     "An address, or a range of them. It opens a special range (private, link-local, …) only if it lies in it."},
+    {"loopback", CB_KEY_NET_LOOPBACK, CB_KIND_PORTS, "Ports of the host's loopback."},
+    {"ports", CB_KEY_NET_PORTS, CB_KIND_PORTS, "The ports of a host or of addresses."},
+    {"protocol", CB_KEY_NET_PROTOCOL, CB_KIND_WORD, "tcp unless it is said.", .words = cb_protocol_words},
+    {"why", CB_KEY_WHY, CB_KIND_TEXT, WHY},
+};
+#define NEEDS_PORTS "name the ports, such as [443]; \"1-65535\" is every port"
+static const struct cb_form network_forms[] = {
+    {.key = "host", .needs = "ports", .needs_why = NEEDS_PORTS},
+    {.key = "cidr", .needs = "ports", .needs_why = NEEDS_PORTS},
+    {.key = "loopback", .bars = "ports", .bars_why = "the ports stand in \"loopback\" itself"},
+    {0},
+};
+static const struct cb_section network_section = {
+    .keys = network_keys, .count = sizeof network_keys / sizeof *network_keys, .forms = network_forms};
+
+static const struct cb_key socket_keys[] = {
+    {"path", CB_KEY_SOCKET_PATH, CB_KIND_PATH, "Of a unix socket: absolute, or below the home directory (~/…).",
+     .required = true},
+    {"why", CB_KEY_WHY, CB_KIND_TEXT, WHY},
+};
+static const struct cb_section socket_section = SECTION(socket_keys);
+
+static const struct cb_key publish_keys[] = {
+    {"port", CB_KEY_PUBLISH_PORT, CB_KIND_PORT, "The TCP port that the code serves.", .required = true},
+    {"as", CB_KEY_PUBLISH_AS, CB_KIND_PORT, "The port on the host's loopback; the same one unless it is said."},
+    {"why", CB_KEY_WHY, CB_KIND_TEXT, WHY},
+};
+static const struct cb_section publish_section = SECTION(publish_keys);
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
@@ -108,6 +150,10 @@ static const struct cb_key limit_keys[] = {
      .number = CB_LIMIT_DISK, .minimum = 4 * KIB, .maximum = MOST},
     {"inodes", CB_KEY_LIMIT, CB_KIND_COUNT, "Files and directories that the code may make there.",
      .number = CB_LIMIT_INODES, .minimum = 1, .maximum = MOST_THINGS},
+    {"network_bytes", CB_KEY_LIMIT, CB_KIND_SIZE, "Bytes to and from the network, both directions together.",
+     .number = CB_LIMIT_NETWORK_BYTES, .minimum = 1, .maximum = MOST},
+    {"connections", CB_KEY_LIMIT, CB_KIND_COUNT, "Connections to the network that exist at the same time.",
+     .number = CB_LIMIT_CONNECTIONS, .minimum = 1, .maximum = MOST_THINGS},
 };
 static const struct cb_section limit_section = SECTION(limit_keys);
 
@@ -142,10 +188,12 @@ static const struct cb_key top_keys[] = {
     {"programs", CB_KEY_PROGRAMS, CB_KIND_NAMES,
      "Programs of the caller's PATH whose installation is readable, even when it lies below a home directory.",
      .check = cb_value_program_name, .pattern = "^[^/]+$"},
-    {"network", CB_KEY_NETWORK, CB_KIND_EMPTY, "What the code may connect to; an empty list means nothing.",
-     .unavailable = "network rules are not available in this version: a cell has no network"},
-    {"sockets", CB_KEY_SOCKETS, CB_KIND_EMPTY, "Unix sockets that the code may use; an empty list means none.",
-     .unavailable = "socket rules are not available in this version: a cell reaches no socket outside"},
+    {"network", CB_KEY_NETWORK, CB_KIND_RULES, "What the code may connect to; an empty list means nothing.",
+     .section = &network_section},
+    {"sockets", CB_KEY_SOCKETS, CB_KIND_RULES, "Unix sockets that the code may use; an empty list means none.",
+     .section = &socket_section},
+    {"publish", CB_KEY_PUBLISH, CB_KIND_RULES,
+     "Ports of the code that the host's loopback shows; an empty list means none.", .section = &publish_section},
     {"limits", CB_KEY_LIMITS, CB_KIND_OBJECT, "What the cell may use up; null means unlimited.",
      .section = &limit_section},
     {"env", CB_KEY_ENV, CB_KIND_OBJECT, "The environment of the code.", .section = &env_section},
@@ -225,6 +273,11 @@ const char *cb_access_word(enum cb_access access)
 const char *cb_isolation_word(enum cb_isolation isolation)
 {
     return cb_word_of(cb_isolation_words, (int)isolation);
+}
+
+const char *cb_protocol_word(enum cb_protocol protocol)
+{
+    return cb_word_of(cb_protocol_words, (int)protocol);
 }
 
 const char *cb_limit_word(enum cb_limit limit)

@@ -22,7 +22,10 @@ enum cb_kind {
     CB_KIND_OBJECT,   /* an object with the keys of `section` */
     CB_KIND_RULES,    /* a list of such objects */
     CB_KIND_WORD_OR_OBJECT,
-    CB_KIND_EMPTY, /* a list that must be empty as long as its rules are not available */
+    CB_KIND_HOST,  /* the name of a host, or a wildcard */
+    CB_KIND_CIDR,  /* an address, or a range of them */
+    CB_KIND_PORT,  /* a number */
+    CB_KIND_PORTS, /* a number, a range such as "8000-8100", or a list of both */
 };
 
 enum cb_key_id {
@@ -37,10 +40,19 @@ enum cb_key_id {
     CB_KEY_FILE_ACCESS,
     CB_KEY_FILE_OPTIONAL,
     CB_KEY_FILE_WHEN,
-    CB_KEY_FILE_WHY,
+    CB_KEY_WHY, /* of any kind of rule */
     CB_KEY_PROGRAMS,
     CB_KEY_NETWORK,
+    CB_KEY_NET_HOST,
+    CB_KEY_NET_CIDR,
+    CB_KEY_NET_LOOPBACK,
+    CB_KEY_NET_PORTS,
+    CB_KEY_NET_PROTOCOL,
     CB_KEY_SOCKETS,
+    CB_KEY_SOCKET_PATH,
+    CB_KEY_PUBLISH,
+    CB_KEY_PUBLISH_PORT,
+    CB_KEY_PUBLISH_AS,
     CB_KEY_LIMITS,
     CB_KEY_LIMIT, /* which one: `number` */
     CB_KEY_ENV,
@@ -74,12 +86,21 @@ struct cb_key {
     const char *(*check)(const char *); /* see values.h */
     const char *pattern;                /* the same as `check`, as a regular expression for editors */
     const struct cb_section *section;
-    const char *unavailable; /* the refusal of CB_KIND_EMPTY */
+};
+
+/* One of the forms that an object can have: it is told by the key that only this form has. */
+struct cb_form {
+    const char *key;
+    const char *needs;     /* a key that this form must have as well, or NULL */
+    const char *needs_why; /* said when it is missing */
+    const char *bars;      /* a key that it can't have, or NULL */
+    const char *bars_why;
 };
 
 struct cb_section {
     const struct cb_key *keys;
     size_t count;
+    const struct cb_form *forms; /* ends with a NULL key; NULL: there is but one form */
 };
 
 /* The top level of a document. */
@@ -99,4 +120,4 @@ void cb_nearest(const char *name, const char *candidate, const char **nearest, u
 unsigned cb_nearest_start(const char *name);
 
 extern const struct cb_word cb_access_words[], cb_mode_words[], cb_when_words[], cb_syscall_profile_words[],
-    cb_isolation_words[], cb_weaker_words[];
+    cb_isolation_words[], cb_weaker_words[], cb_protocol_words[];

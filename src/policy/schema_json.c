@@ -59,6 +59,55 @@ static void write_number(struct cb_writer *writer, const struct cb_key *key)
     cb_write_end(writer);
 }
 
+static void write_port(struct cb_writer *writer)
+{
+    cb_write_string(writer, "type", "integer");
+    cb_write_number(writer, "minimum", 1);
+    cb_write_number(writer, "maximum", 65535);
+}
+
+/* A number or a range. */
+static void write_one_port(struct cb_writer *writer, const char *key)
+{
+    cb_write_object(writer, key);
+    cb_write_list(writer, "anyOf");
+    cb_write_object(writer, NULL);
+    write_port(writer);
+    cb_write_end(writer);
+    cb_write_object(writer, NULL);
+    cb_write_string(writer, "type", "string");
+    cb_write_string(writer, "pattern", "^[1-9][0-9]{0,4}-[1-9][0-9]{0,4}$");
+    cb_write_end(writer);
+    cb_write_end(writer);
+    cb_write_end(writer);
+}
+
+static void write_required(struct cb_writer *writer, const char *first, const char *second)
+{
+    cb_write_list(writer, "required");
+    cb_write_string(writer, NULL, first);
+    if (second)
+        cb_write_string(writer, NULL, second);
+    cb_write_end(writer);
+}
+
+/* Exactly one of the forms holds. */
+static void write_forms(struct cb_writer *writer, const struct cb_form *form)
+{
+    cb_write_list(writer, "oneOf");
+    for (; form->key; form++) {
+        cb_write_object(writer, NULL);
+        write_required(writer, form->key, form->needs);
+        if (form->bars) {
+            cb_write_object(writer, "not");
+            write_required(writer, form->bars, NULL);
+            cb_write_end(writer);
+        }
+        cb_write_end(writer);
+    }
+    cb_write_end(writer);
+}
+
 static void write_kind(struct cb_writer *writer, const struct cb_key *key)
 {
     switch (key->kind) {
@@ -117,9 +166,26 @@ static void write_kind(struct cb_writer *writer, const struct cb_key *key)
         cb_write_end(writer);
         cb_write_end(writer);
         break;
-    case CB_KIND_EMPTY:
+    case CB_KIND_HOST:
+        cb_write_string(writer, "type", "string");
+        cb_write_string(writer, "pattern", "^(\\*\\.)?[^*:/\\[\\]\\s]+$");
+        break;
+    case CB_KIND_CIDR:
+        cb_write_string(writer, "type", "string");
+        cb_write_string(writer, "pattern", "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$");
+        break;
+    case CB_KIND_PORT:
+        write_port(writer);
+        break;
+    case CB_KIND_PORTS:
+        cb_write_list(writer, "anyOf");
+        write_one_port(writer, NULL);
+        cb_write_object(writer, NULL);
         cb_write_string(writer, "type", "array");
-        cb_write_number(writer, "maxItems", 0);
+        cb_write_number(writer, "minItems", 1);
+        write_one_port(writer, "items");
+        cb_write_end(writer);
+        cb_write_end(writer);
         break;
     }
 }
@@ -132,8 +198,6 @@ static void write_section(struct cb_writer *writer, const struct cb_section *sec
         const struct cb_key *key = &section->keys[i];
         cb_write_object(writer, key->name);
         cb_write_string(writer, "description", key->doc);
-        if (key->unavailable)
-            cb_write_string(writer, "$comment", key->unavailable);
         write_kind(writer, key);
         cb_write_end(writer);
     }
@@ -144,6 +208,8 @@ static void write_section(struct cb_writer *writer, const struct cb_section *sec
         if (section->keys[i].required)
             cb_write_string(writer, NULL, section->keys[i].name);
     cb_write_end(writer);
+    if (section->forms)
+        write_forms(writer, section->forms);
 }
 
 int cellblock_policy_schema(char **json, cellblock_error **error)

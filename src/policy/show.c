@@ -6,11 +6,12 @@
 #include "base/text.h"
 #include "policy/policy.h"
 #include "policy/schema.h"
+#include "policy/show.h"
 #include "policy/writer.h"
 
 #include <string.h>
 
-static void write_origin(struct cb_writer *writer, const struct cb_origin *origin)
+void cb_show_origin(struct cb_writer *writer, const struct cb_origin *origin)
 {
     if (!origin) {
         cb_write_string(writer, "origin", "default");
@@ -22,7 +23,7 @@ static void write_origin(struct cb_writer *writer, const struct cb_origin *origi
     cb_write_string(writer, "origin", text);
 }
 
-static void write_tightens(struct cb_writer *writer, size_t layer)
+void cb_show_tightens(struct cb_writer *writer, size_t layer)
 {
     if (layer > 0)
         cb_write_flag(writer, "tightens", true);
@@ -46,7 +47,7 @@ static void write_workspace(struct cb_writer *writer, const cellblock_policy *po
     cb_write_object(writer, "workspace");
     cb_write_string(writer, "path", cb_decide_workspace_path(policy));
     cb_write_string(writer, "mode", cb_word_of(cb_mode_words, (int)cb_decide_workspace_mode(policy)));
-    write_origin(writer, workspace_origin(policy));
+    cb_show_origin(writer, workspace_origin(policy));
     cb_write_end(writer);
 }
 
@@ -84,8 +85,8 @@ static void write_rule(struct cb_writer *writer, const struct cb_file_rule *rule
         cb_write_string(writer, "when", cb_word_of(cb_when_words, (int)rule->when));
     if (rule->why)
         cb_write_string(writer, "why", rule->why);
-    write_origin(writer, &rule->origin);
-    write_tightens(writer, layer);
+    cb_show_origin(writer, &rule->origin);
+    cb_show_tightens(writer, layer);
     cb_write_end(writer);
 }
 
@@ -148,8 +149,8 @@ static void write_names(struct cb_writer *writer, const char *key, const cellblo
                     continue;
                 cb_write_object(writer, NULL);
                 cb_write_string(writer, "name", names->items[k].name);
-                write_origin(writer, &names->items[k].origin);
-                write_tightens(writer, i);
+                cb_show_origin(writer, &names->items[k].origin);
+                cb_show_tightens(writer, i);
                 cb_write_end(writer);
             }
         }
@@ -171,9 +172,10 @@ static void write_limits(struct cb_writer *writer, const cellblock_policy *polic
             cb_write_string(writer, "unit", "ms");
         else if (i == CB_LIMIT_CPUS)
             cb_write_string(writer, "unit", "thousandths of a processor");
-        else if (i != CB_LIMIT_PROCESSES && i != CB_LIMIT_OPEN_FILES && i != CB_LIMIT_INODES)
+        else if (i != CB_LIMIT_PROCESSES && i != CB_LIMIT_OPEN_FILES && i != CB_LIMIT_INODES &&
+                 i != CB_LIMIT_CONNECTIONS)
             cb_write_string(writer, "unit", "bytes");
-        write_origin(writer, decision.origin);
+        cb_show_origin(writer, decision.origin);
         cb_write_end(writer);
     }
     cb_write_end(writer);
@@ -190,7 +192,7 @@ static int write_env_set(const char *name, const char *value, void *data)
     cb_write_object(env->writer, NULL);
     cb_write_string(env->writer, "name", name);
     cb_write_string(env->writer, "value", value);
-    write_origin(env->writer, cb_decide_env(env->policy, name).origin);
+    cb_show_origin(env->writer, cb_decide_env(env->policy, name).origin);
     cb_write_end(env->writer);
     return 0;
 }
@@ -217,7 +219,7 @@ static void write_syscalls(struct cb_writer *writer, const cellblock_policy *pol
         }
     cb_write_object(writer, "syscalls");
     cb_write_string(writer, "profile", cb_word_of(cb_syscall_profile_words, (int)profile));
-    write_origin(writer, origin);
+    cb_show_origin(writer, origin);
     write_names(writer, "deny", policy, SYSCALL_DENY);
     write_names(writer, "allow", policy, SYSCALL_ALLOW);
     cb_write_end(writer);
@@ -235,7 +237,7 @@ static void write_isolation(struct cb_writer *writer, const cellblock_policy *po
         }
     cb_write_object(writer, "isolation");
     cb_write_string(writer, "value", cb_isolation_word(isolation));
-    write_origin(writer, origin);
+    cb_show_origin(writer, origin);
     cb_write_end(writer);
 }
 
@@ -247,10 +249,7 @@ int cellblock_policy_json(const cellblock_policy *policy, char **json, cellblock
     write_workspace(&writer, policy);
     write_files(&writer, policy);
     write_names(&writer, "programs", policy, PROGRAMS);
-    cb_write_list(&writer, "network");
-    cb_write_end(&writer);
-    cb_write_list(&writer, "sockets");
-    cb_write_end(&writer);
+    cb_show_network(&writer, policy);
     write_limits(&writer, policy);
     write_env(&writer, policy);
     write_syscalls(&writer, policy);

@@ -289,8 +289,6 @@ class TestTighten:
 
 
 REFUSED_FEATURES = [
-    ({"network": [{"host": "example.com", "ports": [443]}]}, "network"),
-    ({"sockets": [{"path": "/run/x"}]}, "sockets"),
     ({"workspace": {"mode": "review"}}, "review"),
     ({"isolation": "gvisor"}, "gvisor"),
 ]

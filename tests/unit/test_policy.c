@@ -181,18 +181,13 @@ static void test_keys_and_types_are_strict(void **state)
 static void test_what_is_not_available_is_refused_by_name(void **state)
 {
     static const char *const table[][2] = {
-        {P("\"network\": [{\"host\": \"x\"}]"),
-         "p:1:28: network: network rules are not available in this version: a cell has no network"},
-        {P("\"sockets\": [1]"),
-         "p:1:28: sockets: socket rules are not available in this version: a cell reaches no socket outside"},
-        {P("\"network\": true"), "p:1:28: network must be a list, not true"},
         {P("\"workspace\": {\"mode\": \"review\"}"),
          "p:1:39: workspace.mode: review workspaces are not available in this version: use \"direct\" or \"scratch\""},
         {P("\"isolation\": \"gvisor\""),
          "p:1:30: isolation: the tier \"gvisor\" is not available in this version: use \"namespaces\""},
     };
     expect_refusals(table, COUNT(table));
-    cellblock_policy_free(load(P("\"network\": [], \"sockets\": [], \"$schema\": \"x\"")));
+    cellblock_policy_free(load(P("\"network\": [], \"sockets\": [], \"publish\": [], \"$schema\": \"x\"")));
 }
 
 static void test_paths(void **state)

@@ -1,6 +1,6 @@
 /* Out of memory at every single allocation of reading, copying, tightening and printing a policy: each time an error
  * comes back, and nothing leaks. The allocator of libc is replaced for that, which the sanitizers do not allow. */
-#include "policy/policy.h"
+#include "policy/network.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -77,7 +77,12 @@ static int everything(cellblock_error **error)
 {
     static const char text[] = "{\"cellblock\": 1, \"env\": {\"set\": {\"A\": \"1\"}}, \"workspace\": {\"path\": "
                                "\"x\"}}",
-                      more[] = "{\"cellblock\": 1, \"extends\": [\"node\"], \"syscalls\": {\"deny\": [\"ptrace\"]}}",
+                      more[] = "{\"cellblock\": 1, \"extends\": [\"node\"], \"syscalls\": {\"deny\": [\"ptrace\"]}, "
+                               "\"network\": [{\"host\": \"*.b\u00fccher.example\", \"ports\": [1, \"2-3\"], \"why\": "
+                               "\"w\"}, {\"cidr\": \"10.0.0.0/8\", \"ports\": 1}, {\"loopback\": [1, 2]}], "
+                               "\"sockets\": [{\"path\": \"~/s\", \"why\": \"s\"}], \"publish\": [{\"port\": 1, "
+                               "\"why\": \"p\"}]}",
+                      rules[] = "{\"cellblock\": 1, \"network\": [{\"loopback\": 3}]}",
                       other[] = "{\"cellblock\": 1, \"extends\": [\"strict\"], \"files\": [{\"path\": \"/a\", "
                                 "\"access\": "
                                 "\"none\", \"why\": \"b\"}]}";
@@ -88,7 +93,9 @@ static int everything(cellblock_error **error)
         cellblock_policy_add_text(policy, more, strlen(more), "two", error) == 0 &&
         cellblock_policy_load_text(other, strlen(other), "three", &tighter, error) == 0 &&
         cellblock_policy_tighten(policy, tighter, error) == 0 && cb_policy_copy(policy, &copy, error) == 0 &&
-        cellblock_policy_json(copy, &json, error) == 0 && cellblock_policy_schema(&schema, error) == 0)
+        cellblock_policy_json(copy, &json, error) == 0 && cellblock_policy_schema(&schema, error) == 0 &&
+        cb_policy_add_rules(copy, rules, strlen(rules), "four", error) == 0 &&
+        cellblock_policy_remove(copy, "four", error) == 0)
         result = 0;
     free(json);
     free(schema);
@@ -121,12 +128,19 @@ static void test_out_of_memory(void **state)
 static void test_out_of_memory_while_refusing(void **state)
 {
     static const char text[] = "{\"cellblock\": 1, \"extends\": [\"pyton\"]}",
-                      unknown[] = "{\"cellblock\": 1, \"fils\": []}";
+                      unknown[] = "{\"cellblock\": 1, \"fils\": []}",
+                      network[] = "{\"cellblock\": 1, \"network\": [{\"cidr\": \"10.0.0.1/8\", \"ports\": 1}]}",
+                      formless[] = "{\"cellblock\": 1, \"network\": [{\"ports\": 1}]}",
+                      address[] = "{\"cellblock\": 1, \"network\": [{\"host\": \"127.1\"}]}";
     static const struct {
         const char *text;
         size_t length;
-    } table[] = {{text, sizeof text - 1}, {unknown, sizeof unknown - 1}};
-    for (size_t i = 0; i < 2; i++)
+    } table[] = {{text, sizeof text - 1},
+                 {unknown, sizeof unknown - 1},
+                 {network, sizeof network - 1},
+                 {formless, sizeof formless - 1},
+                 {address, sizeof address - 1}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         for (long allowed = 0; allowed < 200; allowed++) {
             cellblock_error *error = NULL;
             cellblock_policy *policy = NULL;

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "place.h"
+#include "policy/network.h"
 #include "policy/programs.h"
 #include "policy/resolve.h"
 #include "policy/walk.h"
@@ -488,6 +489,54 @@ static void test_home(void **state)
     cb_resolved_free(resolved);
 }
 
+/* Ends the list of files, so that what follows is another section. */
+static const char *sockets(const char *path, const char *other)
+{
+    static char text[1024];
+    snprintf(text, sizeof text, "], \"sockets\": [{\"path\": \"%s\"}, {\"path\": \"%s\"}", path, other ? other : path);
+    return text;
+}
+
+static void test_sockets(void **state)
+{
+    const struct place *place = *state;
+    place_directory(place, "home/desk");
+    place_file(place, "file", "");
+    place_link(place, "link", "home/s");
+    place_link(place, "home/desk/planted", "../s");
+    const char *path = place_path(place, "home/s");
+    assert_int_equal(mknod(path, S_IFSOCK | 0600, 0), 0);
+
+    struct cb_resolved *resolved = must_resolve(place, sockets("~/s", place_path(place, "link")));
+    assert_int_equal(resolved->socket_count, 1); /* two names for one */
+    struct stat named, held;
+    assert_string_equal(resolved->sockets[0].rule->real, path);
+    assert_int_equal(stat(path, &named), 0);
+    assert_int_equal(fstat(resolved->sockets[0].fd, &held), 0);
+    assert_true(named.st_ino == held.st_ino && S_ISSOCK(held.st_mode));
+    assert_true(cb_decide_socket(resolved->policy, path).allowed);
+
+    /* A further policy takes away, also by naming something that is not there. */
+    const struct cb_context context = {.directory = place_path(place, "home/desk"), .home = place_path(place, "home")};
+    static const char text[] = "{\"cellblock\": 1, \"sockets\": [{\"path\": \"/missing/socket\"}]}";
+    cellblock_policy *other = NULL, *both = NULL;
+    struct cb_socket_place *places = NULL;
+    size_t count = 9;
+    assert_int_equal(cellblock_policy_load_text(text, strlen(text), "other", &other, NULL), 0);
+    assert_int_equal(cb_policy_copy(resolved->policy, &both, NULL), 0);
+    assert_int_equal(cellblock_policy_tighten(both, other, NULL), 0);
+    assert_int_equal(cb_resolve_sockets(both, &context, &places, &count, NULL), 0);
+    assert_int_equal(count, 0);
+    cb_socket_places_free(places, count);
+    cellblock_policy_free(both);
+    cellblock_policy_free(other);
+    cb_resolved_free(resolved);
+
+    must_refuse(place, sockets(place_path(place, "missing"), NULL), "missing: No such file");
+    must_refuse(place, sockets(place_path(place, "file"), NULL), "is not a unix socket");
+    must_refuse(place, sockets(place_path(place, "home/desk/planted"), NULL), "could have planted");
+}
+
 #define in_place(test) cmocka_unit_test_setup_teardown(test, place_make, place_remove)
 
 int main(void)
@@ -512,6 +561,7 @@ int main(void)
         in_place(test_dots_lead_out_of_the_workspace),
         in_place(test_what_is_refused),
         in_place(test_home),
+        in_place(test_sockets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
