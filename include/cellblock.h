@@ -181,6 +181,8 @@ CELLBLOCK_PUBLIC int cellblock_run(const cellblock_policy *policy, const struct 
 /* What the helper program runs: serves the one caller at the other end of the descriptor, and returns the exit status
  * of the helper. The `cellblock` program does this; an embedder that ships its own helper may too. */
 CELLBLOCK_PUBLIC int cellblock_helper_serve(int fd);
+/* Likewise: what the same program runs as the relay of a cell whose policy has rules for the network. */
+CELLBLOCK_PUBLIC int cellblock_relay_serve(int fd);
 
 /* ---- Results ------------------------------------------------------------------------------------------------- */
 

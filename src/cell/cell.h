@@ -16,6 +16,7 @@ enum cb_stage {
     CB_STAGE_STEP,          /* one step of the plan's list: `detail` is its index */
     CB_STAGE_PIVOT,
     CB_STAGE_NETWORK,
+    CB_STAGE_DIVERT,        /* of what leaves for elsewhere: addresses, rules, sockets, or the relay (`detail`) */
     CB_STAGE_PROGRAM,       /* cloning the program's process */
     CB_STAGE_SESSION,
     CB_STAGE_TERMINAL,      /* the cell's own */
@@ -39,6 +40,8 @@ enum cb_message_kind {
     CB_MESSAGE_ROOT,        /* carries the cell's root directory */
     CB_MESSAGE_LISTENER,    /* carries the notification descriptor */
     CB_MESSAGE_TERMINAL,    /* carries our side of the cell's terminal */
+    CB_MESSAGE_NETWORK,     /* carries a socket of base/divert.h: `detail`. At the end of the row: "go" is waited for */
+    CB_MESSAGE_SOCKET,      /* supervisor → init: make a socket of the family `detail`; and back, with the socket */
     CB_MESSAGE_ASKED,       /* the program is stopped: it uses its terminal, from the background */
     CB_MESSAGE_STARTED,
     CB_MESSAGE_FAILED,      /* stage, detail, errnum */
@@ -109,6 +112,8 @@ int cb_cell_wait_for_go(struct cb_cell_state *state);
 int cb_cell_ids(struct cb_cell_state *state);
 int cb_cell_mounts(struct cb_cell_state *state);
 int cb_cell_network(struct cb_cell_state *state);
+/* Sends a new socket of the cell's network namespace, or none, to the supervisor. */
+void cb_cell_give_socket(int wire, int family);
 int cb_cell_landlock_begin(struct cb_cell_state *state);
 int cb_cell_landlock_add(struct cb_cell_state *state, int fd, uint64_t rights);
 int cb_cell_landlock_stdio(struct cb_cell_state *state);

@@ -105,6 +105,15 @@ static void forward(struct cb_cell_state *state, pid_t program, const struct sig
     cb_cell_terminal_signalled(state, program, (int)info->ssi_signo);
 }
 
+/* The supervisor wants a socket; or it is gone, or says "stop". */
+static void obey(struct cb_cell_state *state)
+{
+    struct cb_message message;
+    if (cb_wire_receive(WIRE, &message) < 0 || message.kind != CB_MESSAGE_SOCKET)
+        cb_cell_leave(state, 127);
+    cb_cell_give_socket(WIRE, message.detail);
+}
+
 _Noreturn void cb_cell_init(struct cb_cell_state *state, pid_t program)
 {
     struct cb_message message = {.kind = CB_MESSAGE_STARTED};
@@ -123,7 +132,7 @@ _Noreturn void cb_cell_init(struct cb_cell_state *state, pid_t program)
         if (poll(wait, 2, -1) < 0 && errno != EINTR)
             cb_cell_leave(state, 127);
         if (wait[0].revents)
-            cb_cell_leave(state, 127); /* the supervisor is gone, or says "stop" */
+            obey(state);
         struct signalfd_siginfo info;
         if (!(wait[1].revents & POLLIN) || read(SIGNALS, &info, sizeof info) != sizeof info)
             continue;

@@ -177,10 +177,16 @@ static int mount_devpts(const struct assembly *assembly, const struct cb_step *s
     return mount_own(assembly, step, "devpts", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
 }
 
-static int make_file(const struct assembly *assembly, const char *path)
+static int make_file(const struct assembly *assembly, const struct cb_step *step)
 {
-    int fd = openat(assembly->root, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0444);
-    return fd < 0 ? -1 : close(fd);
+    int fd = openat(assembly->root, step->at, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0444);
+    size_t length = step->source ? strlen(step->source) : 0;
+    if (fd < 0)
+        return -1;
+    if ((length && write(fd, step->source, length) != (ssize_t)length) ||
+        cb_cell_landlock_add(assembly->state, fd, step->landlock) < 0)
+        return keep_errno_close(fd);
+    return close(fd);
 }
 
 static int take_step(const struct assembly *assembly, const struct cb_step *step)
@@ -189,7 +195,7 @@ static int take_step(const struct assembly *assembly, const struct cb_step *step
     case CB_STEP_DIRECTORY:
         return mkdirat(assembly->root, step->at, 0755);
     case CB_STEP_FILE:
-        return make_file(assembly, step->at);
+        return make_file(assembly, step);
     case CB_STEP_SYMLINK:
         return symlinkat(step->source, assembly->root, step->at);
     case CB_STEP_BIND:

@@ -1,20 +1,107 @@
 /* The cell's own network namespace has one interface, loopback, and it starts down: servers and test suites inside need
- * it up. */
+ * it up. With rules for the network, what leaves for elsewhere is diverted to sockets (base/divert.h), which are made
+ * here, while init still has capabilities over the namespace, and handed to the supervisor, for the relay. Init keeps
+ * none of them, and goes on only when the relay is ready: no code runs before.
+ *
+ * For ports that are published, the supervisor asks init for a socket inside for each connection from outside. */
 #include "cell/cell.h"
 
+#include "base/divert.h"
+
 #include <errno.h>
+#include <linux/netlink.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-int cb_cell_network(struct cb_cell_state *state)
+/* Returns the index of loopback, or -1 with errno. */
+static int loopback_up(void)
 {
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return cb_cell_fail(state, CB_STAGE_NETWORK, 0);
+        return -1;
     struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING | IFF_LOOPBACK};
-    int failed = ioctl(fd, SIOCSIFFLAGS, &request) < 0 ? cb_cell_fail(state, CB_STAGE_NETWORK, 0) : 0;
+    int failed = ioctl(fd, SIOCSIFFLAGS, &request) < 0 || ioctl(fd, SIOCGIFINDEX, &request) < 0;
+    int saved = errno;
     close(fd);
+    errno = saved;
+    return failed ? -1 : request.ifr_ifindex;
+}
+
+static int talk(int protocol, struct cb_netlink *batch)
+{
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
+    if (fd < 0)
+        return -1;
+    int failed = cb_netlink_talk(fd, batch, NULL);
+    int saved = errno;
+    close(fd);
+    errno = saved;
     return failed;
+}
+
+static int divert(struct cb_cell_state *state, int loopback, int family)
+{
+    struct cb_netlink batch = {.length = 0};
+    cb_divert_routes(&batch, loopback, family);
+    if (talk(NETLINK_ROUTE, &batch) < 0)
+        return cb_cell_fail(state, CB_STAGE_DIVERT, 0);
+    batch.length = 0;
+    batch.last = 0;
+    cb_divert_rules(&batch, &state->plan->network.divert, family);
+    return talk(NETLINK_NETFILTER, &batch) < 0 ? cb_cell_fail(state, CB_STAGE_DIVERT, 1) : 0;
+}
+
+/* Even numbers are IPv4 up to the last, which is for both. */
+static int hand_over(struct cb_cell_state *state, int loopback, bool six)
+{
+    for (int i = 0; i < CB_DIVERT_SOCKETS; i++) {
+        if (!six && i % 2 == 1 && i != CB_DIVERT_NETFILTER)
+            continue;
+        const struct cb_message message = {.kind = CB_MESSAGE_NETWORK, .detail = i};
+        int fd = cb_divert_open((enum cb_divert_socket)i, loopback);
+        if (fd < 0 || cb_wire_send(state->entry->wire, &message, fd) < 0)
+            return cb_cell_fail(state, CB_STAGE_DIVERT, 2);
+        close(fd);
+    }
+    const struct cb_message ready = {.kind = CB_MESSAGE_NETWORK, .detail = CB_DIVERT_SOCKETS};
+    struct cb_message answer;
+    if (cb_wire_send(state->entry->wire, &ready, -1) < 0 || cb_wire_receive(state->entry->wire, &answer) < 0)
+        return cb_cell_fail(state, CB_STAGE_DIVERT, 3);
+    return answer.kind == CB_MESSAGE_GO ? 0 : cb_cell_fail(state, CB_STAGE_DIVERT, 3);
+}
+
+/* A kernel can be without IPv6; then so is the cell. */
+static int has_six(void)
+{
+    int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return errno == EAFNOSUPPORT ? 0 : -1;
+    close(fd);
+    return 1;
+}
+
+int cb_cell_network(struct cb_cell_state *state)
+{
+    int loopback = loopback_up();
+    if (loopback < 0)
+        return cb_cell_fail(state, CB_STAGE_NETWORK, 0);
+    if (!state->plan->network.relayed)
+        return 0;
+    int six = has_six();
+    if (six < 0)
+        return cb_cell_fail(state, CB_STAGE_NETWORK, 0);
+    if (divert(state, loopback, AF_INET) < 0 || (six && divert(state, loopback, AF_INET6) < 0))
+        return -1;
+    return hand_over(state, loopback, six);
+}
+
+void cb_cell_give_socket(int wire, int family)
+{
+    const struct cb_message message = {.kind = CB_MESSAGE_SOCKET, .detail = family};
+    int fd = socket(family == AF_INET6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    cb_wire_send(wire, &message, fd);
+    if (fd >= 0)
+        close(fd);
 }

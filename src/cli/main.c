@@ -41,13 +41,20 @@ static int serve_caller(int argc, char **argv)
     return argc == 1 ? cellblock_helper_serve(3) : CB_EXIT_FAILED;
 }
 
+/* Not for people either: the relay of a cell with rules for the network. */
+static int serve_relay(int argc, char **argv)
+{
+    (void)argv;
+    return argc == 1 ? cellblock_relay_serve(3) : CB_EXIT_FAILED;
+}
+
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"run", cb_cli_run},         {"doctor", cb_cli_doctor},  {"policy", cb_cli_policy}, {"version", print_version},
     {"--version", print_version}, {"help", print_help},       {"--help", print_help},    {"-h", print_help},
-    {"helper", serve_caller},
+    {"helper", serve_caller},    {"relay", serve_relay},
 };
 
 /* With 0, 1 or 2 closed, the next file that is opened would take its place. What fills the gap is open the wrong way

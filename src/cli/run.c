@@ -286,6 +286,7 @@ static int run(const struct request *request, char **argv)
                                           .argv = (const char *const *)argv,
                                           .collect = request->json,
                                           .helper = CELLBLOCK_HELPER_NEVER,
+                                          .helper_path = "/proc/self/exe",
                                           .open_files = raise_open_files(),
                                           .foreground = !request->json && cb_terminal_is_for_program(&terminal)};
     cb_autofree char *json = NULL;

@@ -48,7 +48,7 @@ struct cb_attempt cb_try_seccomp_notify(int unused);
 struct cb_attempt cb_try_pidfd(int unused);
 struct cb_attempt cb_try_close_range(int unused);
 struct cb_attempt cb_try_openat2(int unused);
-struct cb_attempt cb_try_redirect(int unused);              /* in CLONE_NEWUSER | CLONE_NEWNET */
+struct cb_attempt cb_try_divert(int unused);                /* in CLONE_NEWUSER | CLONE_NEWNET */
 
 /* Not in a child: it only looks, and makes and removes one empty cgroup per tree. Value: which controllers can be used,
  * CB_CGROUP_* bits. */

@@ -36,7 +36,7 @@ static const struct {
     [CB_FEATURE_OVERLAY] = {"overlay", "changes reviewed before they are kept", true, cb_try_overlay,
                             CLONE_NEWUSER | CLONE_NEWNS},
     [CB_FEATURE_CGROUP] = {"cgroup", "exact limits on a whole cell", true, NULL, 0},
-    [CB_FEATURE_NFT_REDIRECT] = {"nft-redirect", "network rules for all ports at once", true, cb_try_redirect,
+    [CB_FEATURE_DIVERT] = {"egress", "rules for the network", true, cb_try_divert,
                                  CLONE_NEWUSER | CLONE_NEWNET},
 };
 

@@ -21,7 +21,7 @@ enum cb_feature {
     CB_FEATURE_OPENAT2,
     CB_FEATURE_OVERLAY,         /* overlayfs in a user namespace: review workspaces */
     CB_FEATURE_CGROUP,          /* a delegated v2 tree or a writable v1 one */
-    CB_FEATURE_NFT_REDIRECT,    /* one listener for all ports of the egress relay */
+    CB_FEATURE_DIVERT,          /* what leaves a cell can be handed to its relay */
     CB_FEATURE_COUNT,
 };
 

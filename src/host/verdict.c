@@ -42,7 +42,7 @@ static const struct {
     [CB_FEATURE_OPENAT2] = {5, 6, "nothing special"},
     [CB_FEATURE_OVERLAY] = {5, 11, "CONFIG_OVERLAY_FS"},
     [CB_FEATURE_CGROUP] = {4, 5, "CONFIG_CGROUPS, CONFIG_MEMCG, CONFIG_CGROUP_PIDS, CONFIG_CGROUP_SCHED"},
-    [CB_FEATURE_NFT_REDIRECT] = {4, 18, "CONFIG_NF_TABLES, CONFIG_NFT_NAT, CONFIG_NFT_REDIR"},
+    [CB_FEATURE_DIVERT] = {4, 19, "CONFIG_NF_TABLES, CONFIG_NFT_TPROXY, CONFIG_PACKET"},
 };
 
 static bool too_old(enum cb_feature feature, const struct cb_surroundings *around)
@@ -374,7 +374,7 @@ static void explain_cgroup(struct verdict *verdict, const struct cb_attempt *att
     fix("; limits work without it, less exactly");
 }
 
-static void explain_redirect(struct verdict *verdict, const struct cb_attempt *attempt,
+static void explain_divert(struct verdict *verdict, const struct cb_attempt *attempt,
                              const struct cb_surroundings *around)
 {
     see_failure(verdict, attempt);
@@ -385,12 +385,12 @@ static void explain_redirect(struct verdict *verdict, const struct cb_attempt *a
     case ENOPROTOOPT:
     case EINVAL:
     case ETIMEDOUT:
-        see(": parts of nftables are not loaded, or not in this kernel");
-        fix("sudo modprobe -a nf_tables nft_chain_nat nft_redir (kernel options %s)",
-            since[CB_FEATURE_NFT_REDIRECT].option);
+        see(": parts of nftables are not loaded, or not in this kernel; without rules for the network it is not needed");
+        fix("sudo modprobe -a nf_tables nft_tproxy af_packet (kernel options %s)",
+            since[CB_FEATURE_DIVERT].option);
         break;
     default:
-        explain_general(verdict, CB_FEATURE_NFT_REDIRECT, attempt, around);
+        explain_general(verdict, CB_FEATURE_DIVERT, attempt, around);
     }
 }
 
@@ -405,7 +405,7 @@ static const char *seen_to_work(enum cb_feature feature)
     case CB_FEATURE_SECCOMP_NOTIFY: return "a call was answered, and a descriptor handed over";
     case CB_FEATURE_PIDFD: return "clone, signal, poll and wait";
     case CB_FEATURE_OVERLAY: return "files were changed through one, on tmpfs";
-    case CB_FEATURE_NFT_REDIRECT: return "a redirected connection arrived";
+    case CB_FEATURE_DIVERT: return "a connection was held, let through, and arrived";
     default: return "works";
     }
 }
@@ -443,7 +443,7 @@ static void explain(struct verdict *verdict, enum cb_feature feature, const stru
     case CB_FEATURE_IDMAP: explain_idmap(verdict, attempt, around); break;
     case CB_FEATURE_SECCOMP_NOTIFY: explain_notify(verdict, attempt, around); break;
     case CB_FEATURE_CGROUP: explain_cgroup(verdict, attempt, around); break;
-    case CB_FEATURE_NFT_REDIRECT: explain_redirect(verdict, attempt, around); break;
+    case CB_FEATURE_DIVERT: explain_divert(verdict, attempt, around); break;
     default:
         see_failure(verdict, attempt);
         explain_general(verdict, feature, attempt, around);

@@ -6,6 +6,8 @@
  *                                memfd_create, System V objects: see supervisor/memory.c
  *   disk        (limited)        fallocate takes room without writing: programs write instead
  *   processors  (no cgroup)      the cell is pinned to some: it may not unpin itself
+ *   network     (rules)          connect and sendto with an address, so that the answer is a truthful one: see
+ *                                supervisor/connect.c
  *   tier landlock                no network namespace: no sockets; no ipc namespace: no System V IPC or message
  *                                queues; no pid namespace: priorities and limits of other processes are out of reach
  *
@@ -68,6 +70,12 @@ static const struct rule memory[] = {
 };
 
 static const struct rule disk[] = {{SYS_fallocate, REFUSED(EOPNOTSUPP), ALWAYS, 0, 0, 0}};
+
+/* Only to tell a refusal from a failure, and to note it: what is not answered does not get out either. */
+static const struct rule network[] = {
+    {SYS_connect, ANSWERED, ALWAYS, 0, 0, 0},
+    {SYS_sendto, ANSWERED, WHEN_BITS, 4, ~0U, 0},
+};
 
 static const struct rule processors[] = {{SYS_sched_setaffinity, REFUSED(EPERM), ALWAYS, 0, 0, 0}};
 
@@ -259,11 +267,13 @@ int cb_plan_calls(struct cb_plan *plan, cellblock_error **error)
     plan->memory_answered = unseen && plan->tier == CB_TIER_NAMESPACES;
     if (plan->memory_answered)
         ADD(filter, memory);
+    if (plan->network.relayed)
+        ADD(filter, network);
     if (guarded)
         ADD(filter, names);
     if (guarded && plan->guard.files)
         ADD(filter, files);
-    plan->answered = guarded || plan->memory_answered || landlock;
+    plan->answered = guarded || plan->network.relayed || plan->memory_answered || landlock;
     if (filter->length == 1)
         filter->length = 0; /* nothing to do: not attached */
     else

@@ -52,8 +52,10 @@ static uint64_t rights_for(const struct cb_plan *plan, const struct cb_step *ste
     case CB_STEP_PROC:
         rights = read_rights | LANDLOCK_ACCESS_FS_WRITE_FILE; /* read-only as a mount; /proc/self/fd needs the right */
         break;
-    case CB_STEP_DIRECTORY:
     case CB_STEP_FILE:
+        rights = step->source ? LANDLOCK_ACCESS_FS_READ_FILE : 0;
+        break;
+    case CB_STEP_DIRECTORY:
     case CB_STEP_SYMLINK:
     case CB_STEP_REBIND:
     case CB_STEP_VEIL:

@@ -231,6 +231,27 @@ static int add_device(struct cb_plan *plan, const char *name, cellblock_error **
     return 0;
 }
 
+/* A file with a text of ours, where the ground is. */
+static int add_text(struct cb_plan *plan, const char *path, const char *text, cellblock_error **error)
+{
+    if (exists_already(plan, path) || !is_ours(ground_of(plan, path)))
+        return 0;
+    if (make_parents(plan, path, error) < 0)
+        return -1;
+    struct cb_step *step = add_step(plan, CB_STEP_FILE, path, error);
+    if (!step)
+        return -1;
+    step->source = strdup(text);
+    return step->source ? 0 : cb_fail_memory(error);
+}
+
+/* Names are looked up through the relay, and only there: what stands in the host's own list would lead to addresses
+ * that no name led to. */
+static bool is_replaced(const struct cb_plan *plan, const char *path)
+{
+    return plan->network.relayed && (strcmp(path, "/etc/hosts") == 0 || strcmp(path, "/etc/resolv.conf") == 0);
+}
+
 static int add_furniture(struct cb_plan *plan, cellblock_error **error)
 {
     if (!add_step(plan, CB_STEP_DIRECTORY, "/proc", error) || !add_step(plan, CB_STEP_PROC, "/proc", error) ||
@@ -291,6 +312,8 @@ int cb_plan_mounts(struct cb_plan *plan, cellblock_error **error)
             return -1;
         if (!place)
             break;
+        if (is_replaced(plan, place->path))
+            continue;
         bool scratch = resolved->scratch && strcmp(place->path, resolved->workspace) == 0;
         if ((scratch ? add_scratch(plan, place->path, "work", error) : add_place(plan, place, error)) < 0)
             return -1;
@@ -298,5 +321,8 @@ int cb_plan_mounts(struct cb_plan *plan, cellblock_error **error)
     for (size_t i = 0; i < resolved->link_count; i++)
         if (add_link(plan, resolved->links[i].path, resolved->links[i].target, error) < 0)
             return -1;
+    if (plan->network.relayed && (add_text(plan, "/etc/hosts", plan->network.hosts, error) < 0 ||
+                                  add_text(plan, "/etc/resolv.conf", plan->network.resolver, error) < 0))
+        return -1;
     return add_link(plan, "/var/tmp", "/tmp", error);
 }

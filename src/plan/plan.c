@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "host/ids.h"
-#include "policy/network.h"
 #include "policy/walk.h"
 
 #include <errno.h>
@@ -48,6 +47,8 @@ void cb_plan_free(struct cb_plan *plan)
     }
     free(plan->steps);
     free(plan->private_directory);
+    free(plan->network.resolver);
+    free(plan->network.hosts);
     free(plan->home);
     free(plan->directory);
     free_counted(plan->guard.areas, plan->guard.area_count);
@@ -237,29 +238,11 @@ static int list_losses(const struct cb_plan *plan, const char *without, cellbloc
     return failed ? cb_fail_memory(error) : 0;
 }
 
-/* A cell has no way out yet: rules that grant one are not silently left unused. */
-static int check_network(const cellblock_policy *policy, cellblock_error **error)
-{
-    const char *what = cb_policy_has_network(policy) ? "network" : NULL;
-    const struct cb_layer *first = &policy->layers[0];
-    for (size_t i = 0; i < first->count && !what; i++)
-        what = first->documents[i]->socket_count > 0    ? "sockets"
-               : first->documents[i]->publish_count > 0 ? "publish"
-                                                        : NULL;
-    if (!what)
-        return 0;
-    return cb_fail(error, CELLBLOCK_ERROR_REFUSED, 0,
-                   "the policy has rules in \"%s\": they can't be applied in this version, a cell has no network",
-                   what);
-}
-
 int cb_plan_make(const cellblock_policy *policy, const struct cellblock_options *options,
                  const struct cb_ground *ground, struct cb_plan **plan, cellblock_error **error)
 {
     if (!options->argv || !options->argv[0] || !options->argv[0][0])
         return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "no program to run");
-    if (check_network(policy, error) < 0)
-        return -1;
     struct cb_plan *made __attribute__((cleanup(plan_cleanup))) = calloc(1, sizeof *made);
     if (!made || !(made->weaker = json_array()))
         return cb_fail_memory(error);
@@ -286,7 +269,7 @@ int cb_plan_make(const cellblock_policy *policy, const struct cellblock_options 
         return cb_fail_memory(error);
     bool mounts = made->tier == CB_TIER_NAMESPACES;
     if (choose_ids(made, policy, error) < 0 || copy_argv(made, options->argv, error) < 0 ||
-        cb_resolve(policy, &context, &made->resolved, error) < 0 ||
+        cb_resolve(policy, &context, &made->resolved, error) < 0 || cb_plan_network(made, error) < 0 ||
         (mounts ? cb_plan_mounts(made, error) : cb_plan_places(made, variable(options->envp, "TMPDIR"), error)) < 0 ||
         cb_plan_guard(made, error) < 0 || cb_plan_landlock(made, error) < 0 ||
         cb_filter_for_policy(made->resolved->policy, &made->filter, error) < 0 || cb_plan_limits(made, error) < 0 ||

@@ -3,6 +3,7 @@
  * allocates nothing. */
 #pragma once
 
+#include "base/divert.h"
 #include "host/cgroup.h"
 #include "plan/filter.h"
 #include "policy/resolve.h"
@@ -14,7 +15,7 @@
 /* What the root of the cell is assembled from, in order: parents before children. */
 enum cb_step_kind {
     CB_STEP_DIRECTORY, /* in the private root or a scratch directory */
-    CB_STEP_FILE,      /* an empty file to mount on, likewise */
+    CB_STEP_FILE,      /* a file, likewise: empty, to mount on; or with the text in `source` */
     CB_STEP_SYMLINK,
     CB_STEP_BIND,      /* something of the host, under its own path */
     CB_STEP_REBIND,    /* something inside an earlier bind, mounted on itself: read-only, or pinned so that it can't be
@@ -73,6 +74,16 @@ struct cb_tree_limits {
     uint64_t inodes;
 };
 
+/* The way out; see src/relay. */
+struct cb_plan_network {
+    bool relayed;               /* there are rules that grant something, or ports to publish: the cell has a relay */
+    struct cb_divert divert;
+    char *resolver;             /* /etc/resolv.conf of the cell */
+    char *hosts;                /* /etc/hosts, likewise */
+    uint64_t bytes;             /* that may be relayed; CB_UNLIMITED */
+    uint64_t connections;       /* at the same time */
+};
+
 struct cb_plan {
     struct cb_resolved *resolved;
     enum cb_tier tier;
@@ -99,6 +110,7 @@ struct cb_plan {
     bool signals_answered;      /* no scope for signals: the supervisor sends them; tier landlock only */
     struct cb_filter filter;
     struct cb_guard guard;
+    struct cb_plan_network network;
     struct cb_filter call_filter;  /* calls that the supervisor answers, or that this cell's limits refuse; see calls.c */
     bool answered;                 /* … and some are answered: it has a listener */
     bool memory_answered;          /* no cgroup counts memory: what a watchdog could not see is asked for */
@@ -175,4 +187,8 @@ int cb_plan_environment(struct cb_plan *plan, const struct cellblock_options *op
                         cellblock_error **error);
 int cb_plan_limits(struct cb_plan *plan, cellblock_error **error);
 int cb_plan_guard(struct cb_plan *plan, cellblock_error **error);
+/* What leaves the cell, and how names are found in it. */
+int cb_plan_network(struct cb_plan *plan, cellblock_error **error);
+/* The ports of loopback that are the host's. */
+int cb_plan_divert(const cellblock_policy *policy, struct cb_divert *divert, cellblock_error **error);
 int cb_plan_calls(struct cb_plan *plan, cellblock_error **error);

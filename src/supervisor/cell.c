@@ -8,7 +8,9 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/missing.h"
+#include "built.h"
 #include "supervisor/cgroup.h"
+#include "supervisor/egress.h"
 #include "supervisor/remote.h"
 #include "supervisor/terminal.h"
 #include "supervisor/watchdog.h"
@@ -31,6 +33,9 @@
 /* After SIGTERM for a timeout, before SIGKILL. */
 enum { GRACE_MS = 500 };
 
+/* For the relay to end, which gives up delivering before that. */
+enum { RELAY_MS = 8000 };
+
 /* For a reader who does not read, once the cell was ended before its time. */
 enum { DELIVERY_MS = 5000 };
 
@@ -51,14 +56,23 @@ static void kill_all(struct cellblock_cell *cell)
 static void on_wire(struct cellblock_cell *cell)
 {
     struct cb_message message;
-    ssize_t got = recv(cell->wire, &message, sizeof message, MSG_DONTWAIT);
-    if (got == (ssize_t)sizeof message && message.kind == CB_MESSAGE_ASKED) { /* once at most */
+    for (;;) {
+        int fd;
+        if (cb_wire_take(cell->wire, &message, &fd, MSG_DONTWAIT) < 0) {
+            if (errno == EAGAIN)
+                return;
+            break;
+        }
+        if (message.kind == CB_MESSAGE_SOCKET) {
+            cb_egress_inner(cell, fd);
+            continue;
+        }
+        cb_close_cleanup(&fd);
+        if (message.kind != CB_MESSAGE_ASKED)
+            break;
         cb_terminal_asked(cell);
-        got = recv(cell->wire, &message, sizeof message, MSG_DONTWAIT);
     }
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (got == (ssize_t)sizeof message && message.kind == CB_MESSAGE_ENDED) {
+    if (message.kind == CB_MESSAGE_ENDED) {
         cell->status = message.status;
         cell->processes = message.detail;
         cell->status_known = true;
@@ -103,14 +117,17 @@ void cellblock_cell_free(cellblock_cell *cell)
         cb_sweep(cell);
     }
     cb_watchdog_free(cell->watchdog);
+    cb_egress_free(cell->egress);
     cb_cgroup_free(cell->cgroup);
     for (int i = 0; i < 3; i++) {
         cb_pump_close(&cell->pumps[i]);
         cb_text_free(&cell->pumps[i].text);
     }
     cb_terminal_free(cell->terminal);
-    for (size_t i = 0; i < cell->denial_count; i++)
+    for (size_t i = 0; i < cell->denial_count; i++) {
         free(cell->denials[i].object);
+        free(cell->denials[i].details);
+    }
     free(cell->denials);
     cb_close_cleanup(&cell->wire);
     cb_close_cleanup(&cell->timer);
@@ -331,6 +348,9 @@ static int start_here(struct cellblock_cell *cell, const cellblock_policy *polic
     if (cb_plan_make(policy, options, &ground, &cell->plan, error) < 0 || open_handles(cell, error) < 0)
         return -1;
     cell->collect = options->collect;
+    const char *program = options->helper_path ? options->helper_path : CELLBLOCK_HELPER_PATH;
+    if (cb_egress_start(cell, policy, program, error) < 0)
+        return -1;
     struct streams streams;
     int failed = prepare_streams(cell, options, &streams, error);
     if (!failed) {
@@ -346,6 +366,8 @@ static int start_here(struct cellblock_cell *cell, const cellblock_policy *polic
         (cell->listener >= 0 && watch(cell, cell->listener, &cell->listener) < 0) ||
         (cell->plan->wall_time_ms != CB_UNLIMITED && set_timer(cell, cell->plan->wall_time_ms) < 0))
         return cb_fail_errno(error, "watching the cell");
+    if (cell->egress && watch(cell, cb_egress_fd(cell->egress), &cell->egress) < 0)
+        return cb_fail_errno(error, "watching the cell's relay");
     if (cb_watchdog_start(cell, error) < 0)
         return -1;
     if (cell->watchdog && watch(cell, cb_watchdog_fd(cell->watchdog), &cell->watchdog) < 0)
@@ -475,6 +497,7 @@ static void on_timer(struct cellblock_cell *cell)
         return;
     if (cell->gone) {
         give_up_delivery(cell);
+        cb_egress_give_up(cell->egress);
         return;
     }
     if (cell->reason == CB_END_NONE) {
@@ -499,8 +522,9 @@ static void on_gone(struct cellblock_cell *cell)
     cb_sweep(cell);
     if (cell->listener >= 0)
         epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->listener, NULL);
-    if (cell->reason != CB_END_NONE)
-        set_timer(cell, DELIVERY_MS);
+    cb_egress_finish(cell);
+    if (cell->reason != CB_END_NONE || cb_egress_busy(cell->egress))
+        set_timer(cell, cell->reason != CB_END_NONE ? DELIVERY_MS : RELAY_MS);
     /* Nobody in the cell can read any more. */
     cb_pump_close(&cell->pumps[0]);
 }
@@ -529,7 +553,8 @@ static void on_listener(struct cellblock_cell *cell, uint32_t events)
 
 static bool is_over(const struct cellblock_cell *cell)
 {
-    return cell->gone && !cell->pumps[1].open && !cell->pumps[2].open && !cb_terminal_busy(cell->terminal);
+    return cell->gone && !cell->pumps[1].open && !cell->pumps[2].open && !cb_terminal_busy(cell->terminal) &&
+           !cb_egress_busy(cell->egress);
 }
 
 int cellblock_dispatch(cellblock_cell *cell, cellblock_error **error)
@@ -552,6 +577,8 @@ int cellblock_dispatch(cellblock_cell *cell, cellblock_error **error)
             on_gone(cell);
         else if (token == &cell->watchdog && !cell->gone)
             cb_watchdog_look(cell);
+        else if (token == &cell->egress)
+            cb_egress_event(cell);
         else if (token == &cell->listener)
             on_listener(cell, events[i].events);
         else if (token >= (void *)&cell->pumps[0] && token <= (void *)&cell->pumps[2])
@@ -561,7 +588,8 @@ int cellblock_dispatch(cellblock_cell *cell, cellblock_error **error)
     }
     if (cell->broken && !cell->gone) {
         kill_all(cell);
-        return cb_fail(error, CELLBLOCK_ERROR_SYSTEM, cell->broken, "answering a system call of the cell");
+        return cb_fail(error, CELLBLOCK_ERROR_SYSTEM, cell->broken, "%s", cell->broken == ENETDOWN
+                       ? "the cell's relay has ended" : "answering a system call of the cell");
     }
     /* What is left in the pipes is all there will be: an end of one that was passed to another cell does not count. */
     for (int i = 1; i < 3 && cell->gone; i++) {

@@ -19,6 +19,10 @@ static const struct kind {
     {"file.attributes", "supervisor", true},
     {"file.swept", "guard", false},
     {"file.not-swept", "guard", false},
+    {"network.connect", "relay", true},
+    {"network.send", "relay", true},
+    {"network.name", "resolver", true},
+    {"network.answer", "resolver", true},
 };
 
 static const struct kind *kind_of(const char *code)
@@ -46,8 +50,45 @@ void cb_denial_note(struct cellblock_cell *cell, const char *code, const char *o
         cell->denial_count--;
 }
 
+void cb_denial_network(struct cellblock_cell *cell, const char *code, const char *object, const char *details,
+                       uint64_t count)
+{
+    const char *known = kind_of(code)->code;
+    if (strcmp(known, code) != 0)
+        return;
+    for (size_t i = 0; i < cell->denial_count; i++)
+        if (strcmp(cell->denials[i].object, object) == 0 && strcmp(cell->denials[i].code, code) == 0) {
+            cell->denials[i].count += count;
+            return;
+        }
+    struct cb_denial *denial = cell->denial_count < MAX_CHOSEN ? cb_array_push(&cell->denials, &cell->denial_count) : NULL;
+    if (!denial)
+        return;
+    *denial = (struct cb_denial){.code = known, .object = strdup(object), .details = strdup(details), .count = count};
+    if (denial->object && denial->details)
+        return;
+    free(denial->object);
+    free(denial->details);
+    cell->denial_count--;
+}
+
+/* With what the relay's decision says: reason, rule, suggestion. */
+static json_t *network_json(const struct cb_denial *denial)
+{
+    cb_autofree char *object = cb_printable(denial->object, strlen(denial->object));
+    json_t *all = json_pack("{s:s, s:s?, s:s, s:I}", "code", denial->code, "object", object, "layer",
+                            kind_of(denial->code)->layer, "count", (json_int_t)denial->count);
+    json_t *details = json_loads(denial->details, 0, NULL);
+    if (all && details)
+        json_object_update(all, details);
+    json_decref(details);
+    return all;
+}
+
 static json_t *denial_json(const struct cb_denial *denial)
 {
+    if (denial->details)
+        return network_json(denial);
     const struct cb_file_rule *rule = denial->rule;
     cb_autofree char *object = cb_printable(denial->object, strlen(denial->object));
     /* What is hidden stays hidden, whatever is granted at the same path: nothing to suggest then. */

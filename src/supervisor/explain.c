@@ -20,6 +20,7 @@ static const struct {
     {CB_STAGE_ROOT, "making the cell's private root", "mount-api", CB_FEATURE_MOUNT_API},
     {CB_STAGE_PIVOT, "switching to the cell's root", "mount-api", CB_FEATURE_MOUNT_API},
     {CB_STAGE_NETWORK, "bringing up the cell's loopback", "network-namespace", CB_FEATURE_NAMESPACES},
+    {CB_STAGE_DIVERT, "setting up the cell's way to the network", "egress", CB_FEATURE_DIVERT},
     {CB_STAGE_PROGRAM, "making the program's process", "processes", -1},
     {CB_STAGE_SESSION, "making a session for the program", "session", -1},
     {CB_STAGE_TERMINAL, "making the cell's own terminal", "terminal", -1},

@@ -35,7 +35,8 @@ static int start_for_caller(int fd, cellblock_cell **cell, cellblock_error **err
     cb_autofree const char **argv = cb_read_list(&reader);
     cb_autofree const char **envp = cb_read_list(&reader);
     struct cellblock_options options = {
-        .size = sizeof options, .argv = argv, .envp = envp, .helper = CELLBLOCK_HELPER_NEVER};
+        .size = sizeof options, .argv = argv, .envp = envp, .helper = CELLBLOCK_HELPER_NEVER,
+        .helper_path = "/proc/self/exe"};
     options.directory = cb_read_string(&reader);
     options.collect = (int)cb_read_number(&reader);
     options.foreground = (int)cb_read_number(&reader);

@@ -51,6 +51,9 @@ int cb_call_done(const struct cb_call *call)
 static int decide(const struct cb_call *call)
 {
     switch (call->notice->data.nr) {
+    case SYS_connect:
+    case SYS_sendto:
+        return cb_connect_decide(call);
     case SYS_memfd_create:
     case SYS_shmget:
     case SYS_semget:

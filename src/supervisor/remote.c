@@ -1,7 +1,6 @@
 /* See remote.h. The caller's side; helper.c is the other.
  *
- * The helper is started with CLONE_VM | CLONE_VFORK: no page table of the caller is copied, however large it is. It
- * gets one socket. The caller sends one request with the standard streams; the helper answers "started" or an error,
+ * It gets one socket (launch.c). The caller sends one request with the standard streams; the helper answers "started" or an error,
  * later the result. Signals go the other way as single numbers. If the caller goes away, the helper sees the socket
  * close and ends the cell; if the helper dies, init in the cell sees its wire close. */
 #include "supervisor/remote.h"
@@ -12,13 +11,12 @@
 #include "base/missing.h"
 #include "built.h"
 #include "policy/pack.h"
+#include "supervisor/launch.h"
 #include "supervisor/result.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -28,8 +26,6 @@
 
 /* Forking costs about 20 µs for each MiB; starting the helper about half a millisecond. */
 enum { LARGE_PAGES = (48 << 20) / 4096 };
-
-enum { HELPER_FD = 3, STACK = 32 * 1024 };
 
 struct cb_remote {
     int socket;
@@ -65,41 +61,6 @@ int cb_remote_wanted(struct cellblock_options *options, cellblock_error **error)
     return cb_error_hint(error, "install the cellblock program, or name it in helper_path");
 }
 
-struct launch {
-    const char *path;
-    int socket;
-    char *stack;
-    pid_t pid;
-    int pidfd;
-    int failed;
-};
-
-static int become_helper(void *data)
-{
-    const struct launch *launch = data;
-    char *const argv[] = {(char *)"cellblock", (char *)"helper", NULL};
-    char *const envp[] = {NULL};
-    sigset_t none;
-    /* The caller's handlers must not run here: the memory is still the caller's. */
-    for (int number = 1; number < NSIG; number++)
-        signal(number, SIG_DFL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    if (launch->socket == HELPER_FD ? fcntl(HELPER_FD, F_SETFD, 0) == 0 : dup2(launch->socket, HELPER_FD) == HELPER_FD)
-        execve(launch->path, argv, envp);
-    _exit(127);
-}
-
-/* exec gives a process its exit signal back, and the caller's own wait calls and SIGCHLD handler must never see the
- * helper: so it is the child of one that is gone at once. It shares our descriptors, for the pidfd. */
-static int launch_and_leave(void *data)
-{
-    struct launch *launch = data;
-    launch->pid = clone(become_helper, launch->stack, CLONE_VM | CLONE_VFORK | CLONE_PIDFD, launch, &launch->pidfd);
-    launch->failed = errno;
-    _exit(0);
-}
-
 static int launch_helper(struct cb_remote *remote, const char *path, cellblock_error **error)
 {
     int ends[2];
@@ -107,22 +68,8 @@ static int launch_helper(struct cb_remote *remote, const char *path, cellblock_e
         return cb_fail_errno(error, "making a socket pair");
     remote->socket = ends[0];
     cb_autofd int theirs = ends[1];
-    cb_autofree char *stacks = malloc(2 * STACK);
-    if (!stacks)
-        return cb_fail_memory(error);
-    struct launch launch = {.path = path, .socket = theirs, .pidfd = -1, .pid = -1};
-    launch.stack = (char *)((uintptr_t)(stacks + STACK) & ~15UL);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pid_t between = clone(launch_and_leave, (char *)((uintptr_t)(stacks + 2 * STACK) & ~15UL),
-                          CLONE_VM | CLONE_VFORK | CLONE_FILES, &launch);
-    int failed = between < 0 ? errno : launch.failed;
-    while (between > 0 && waitpid(between, NULL, __WALL) < 0 && errno == EINTR)
-        ;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    remote->pidfd = launch.pidfd;
-    return launch.pid < 0 ? cb_fail(error, CELLBLOCK_ERROR_SYSTEM, failed, "starting the helper program %s", path) : 0;
+    remote->pidfd = cb_launch(path, "helper", theirs);
+    return remote->pidfd < 0 ? cb_fail_errno(error, "starting the helper program %s", path) : 0;
 }
 
 void cb_remote_free(struct cb_remote *remote)

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "supervisor/egress.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -16,6 +17,7 @@ static const char *const end_words[] = {
     [CB_END_NONE] = "setup-failed", [CB_END_EXITED] = "exited",       [CB_END_SIGNALED] = "signaled",
     [CB_END_TIMEOUT] = "timeout",   [CB_END_CANCELLED] = "cancelled", [CB_END_OUTPUT] = "output",
     [CB_END_MEMORY] = "memory",     [CB_END_PROCESSES] = "processes", [CB_END_DISK] = "disk",
+    [CB_END_NETWORK] = "network",
 };
 
 void cellblock_result_free(cellblock_result *result)
@@ -81,6 +83,7 @@ int cb_result_make(struct cellblock_cell *cell, cellblock_result **result, cellb
     made->processes = cell->processes > 0 ? (uint64_t)cell->processes : 0;
     made->written = larger(cell->peaks.written, (uint64_t)cell->usage.ru_oublock * 512);
     made->inodes = cell->peaks.inodes;
+    made->traffic = cb_egress_traffic(cell->egress);
     *result = made;
     return 0;
 }
@@ -168,6 +171,12 @@ static int add_stream(json_t *object, const char *name, const struct cb_text *by
     return exact && key ? json_object_set_new(object, key, json_string(exact)) : -1;
 }
 
+static json_t *traffic_json(const cellblock_result *result)
+{
+    return json_pack("{s:I, s:I, s:I}", "connections", (json_int_t)result->traffic.connections, "sent",
+                     (json_int_t)result->traffic.sent, "received", (json_int_t)result->traffic.received);
+}
+
 int cellblock_result_json(const cellblock_result *result, char **json, cellblock_error **error)
 {
     json_t *object = json_pack("{s:s, s:o, s:o}", "end", end_words[result->end],
@@ -182,13 +191,14 @@ int cellblock_result_json(const cellblock_result *result, char **json, cellblock
         failed = json_object_set_new(object, "truncated", json_pack("{s:b, s:b}", "stdout", result->truncated[0],
                                                                     "stderr", result->truncated[1])) < 0 ||
                  json_object_set_new(object, "limit", result->limit ? json_string(result->limit) : json_null()) < 0 ||
-                 json_object_set_new(object, "usage", json_pack("{s:f, s:f, s:I, s:o, s:I, s:I, s:I}", "wall_ms",
+                 json_object_set_new(object, "usage", json_pack("{s:f, s:f, s:I, s:o, s:I, s:I, s:I, s:o}", "wall_ms",
                                                                 result->wall_ms, "cpu_ms", result->cpu_ms,
                                                                 "peak_memory", (json_int_t)result->peak_memory,
                                                                 "processes", processes, "peak_processes",
                                                                 (json_int_t)result->peak_processes, "written",
                                                                 (json_int_t)result->written, "inodes",
-                                                                (json_int_t)result->inodes)) < 0 ||
+                                                                (json_int_t)result->inodes, "network",
+                                                                traffic_json(result))) < 0 ||
                  /* A workspace that is written directly keeps no record of changes. */
                  json_object_set_new(object, "changes", json_null()) < 0 ||
                  json_object_set(object, "denials", result->denials) < 0 ||
@@ -233,6 +243,9 @@ void cb_result_pack(const cellblock_result *result, struct cb_text *frame)
     cb_frame_number(frame, (uint64_t)result->lost[0]);
     cb_frame_number(frame, (uint64_t)result->lost[1]);
     cb_frame_number(frame, result->inodes);
+    cb_frame_number(frame, result->traffic.connections);
+    cb_frame_number(frame, result->traffic.sent);
+    cb_frame_number(frame, result->traffic.received);
     cb_frame_string(frame, result->limit);
     cb_autofree char *denials = json_dumps(result->denials, JSON_COMPACT);
     cb_autofree char *report = json_dumps(result->report, JSON_COMPACT);
@@ -264,12 +277,15 @@ int cb_result_unpack(struct cb_frame_reader *reader, cellblock_result **result, 
     made->lost[0] = (int)cb_read_number(reader);
     made->lost[1] = (int)cb_read_number(reader);
     made->inodes = cb_read_number(reader);
+    made->traffic.connections = cb_read_number(reader);
+    made->traffic.sent = cb_read_number(reader);
+    made->traffic.received = cb_read_number(reader);
     const char *limit = cb_read_string(reader);
     made->limit = limit ? strdup(limit) : NULL;
     const char *denials = cb_read_string(reader), *report = cb_read_string(reader);
     made->denials = denials ? json_loads(denials, 0, NULL) : NULL;
     made->report = report ? json_loads(report, 0, NULL) : NULL;
-    if (!reader->failed && made->denials && made->report && made->end <= CB_END_DISK) {
+    if (!reader->failed && made->denials && made->report && made->end <= CB_END_NETWORK) {
         *result = made;
         return 0;
     }

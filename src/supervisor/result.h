@@ -15,6 +15,7 @@ struct cellblock_result {
     int lost[2];            /* errno of what the caller's file did not take */
     double wall_ms, cpu_ms;
     uint64_t peak_memory, peak_processes, processes, written, inodes;
+    struct cb_traffic traffic;
     json_t *denials;
     json_t *report;
 };

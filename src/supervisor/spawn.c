@@ -15,6 +15,7 @@
 #include "host/host.h"
 #include "host/tasks.h"
 #include "supervisor/cgroup.h"
+#include "supervisor/egress.h"
 #include "supervisor/terminal.h"
 
 #include <errno.h>
@@ -147,7 +148,7 @@ static pid_t clone_init(struct cellblock_cell *cell, const struct cb_entry *entr
     return pid;
 }
 
-static int receive(int wire, struct cb_message *message, int *fd)
+int cb_wire_take(int wire, struct cb_message *message, int *fd, int flags)
 {
     struct iovec data = {.iov_base = message, .iov_len = sizeof *message};
     union {
@@ -160,7 +161,7 @@ static int receive(int wire, struct cb_message *message, int *fd)
     ssize_t got;
     bool reset = false; /* told once when the other end went without reading ours; what it said before is still there */
     for (;;) {
-        got = recvmsg(wire, &header, MSG_CMSG_CLOEXEC);
+        got = recvmsg(wire, &header, MSG_CMSG_CLOEXEC | flags);
         if (got >= 0 || (errno != EINTR && (errno != ECONNRESET || reset)))
             break;
         reset = errno == ECONNRESET;
@@ -180,7 +181,7 @@ static int listen_until_started(struct cellblock_cell *cell, cellblock_error **e
     for (;;) {
         struct cb_message message;
         int fd;
-        if (receive(cell->wire, &message, &fd) < 0) {
+        if (cb_wire_take(cell->wire, &message, &fd, 0) < 0) {
             cb_close_cleanup(&fd);
             return cb_fail(error, CELLBLOCK_ERROR_SETUP, errno, "the cell ended while it was being set up");
         }
@@ -190,6 +191,10 @@ static int listen_until_started(struct cellblock_cell *cell, cellblock_error **e
             break;
         case CB_MESSAGE_LISTENER:
             cell->listener = fd;
+            break;
+        case CB_MESSAGE_NETWORK:
+            if (cb_egress_take(cell, message.detail, fd, error) < 0)
+                return -1;
             break;
         case CB_MESSAGE_TERMINAL:
             if (cb_terminal_open(cell, fd, error) < 0)

@@ -12,6 +12,7 @@
 enum cb_end {
     CB_END_NONE, CB_END_EXITED, CB_END_SIGNALED, CB_END_TIMEOUT, CB_END_CANCELLED, CB_END_OUTPUT, CB_END_MEMORY,
     CB_END_PROCESSES, CB_END_DISK,
+    CB_END_NETWORK,
 };
 
 /* A refusal that the supervisor made itself. */
@@ -19,6 +20,7 @@ struct cb_denial {
     const char *code;
     char *object;
     const struct cb_file_rule *rule;
+    char *details;          /* of one that the relay made: JSON; else NULL */
     uint64_t count;
 };
 
@@ -29,6 +31,11 @@ struct cb_peaks {
     uint64_t cpu_us;
     uint64_t written;       /* bytes, to disk */
     uint64_t inodes;        /* made */
+};
+
+/* What was relayed to and from the network. */
+struct cb_traffic {
+    uint64_t connections, sent, received;
 };
 
 struct cellblock_cell {
@@ -51,6 +58,7 @@ struct cellblock_cell {
     struct cb_cgroup *cgroup; /* or NULL */
     struct cb_watchdog *watchdog; /* or NULL: nothing to watch */
     struct cb_terminal *terminal; /* of the cell's own, or NULL */
+    struct cb_egress *egress; /* the way out, or NULL */
     struct cb_peaks peaks;
     bool status_known;
     int status;             /* as from wait(), reported by init */
@@ -65,6 +73,9 @@ struct cellblock_cell {
 /* Starting (spawn.c): returns with the program running, or with the step that failed. */
 int cb_spawn(struct cellblock_cell *cell, const int stdio[3], cellblock_error **error);
 
+/* Receives from the cell, with a descriptor or -1. Returns 0, or -1 with errno. */
+int cb_wire_take(int wire, struct cb_message *message, int *fd, int flags);
+
 /* Ends every process of the cell. `reason` and `limit` count if nothing else has ended it before. */
 void cb_cell_end(struct cellblock_cell *cell, enum cb_end reason, const char *limit);
 
@@ -73,6 +84,9 @@ int cb_explain_failure(const struct cb_plan *plan, const struct cb_message *fail
 
 /* Notes a refusal, or counts a further one of the same (denials.c). */
 void cb_denial_note(struct cellblock_cell *cell, const char *code, const char *object, const struct cb_file_rule *rule);
+/* Notes refusals that the relay made. Texts of the relay's, which are not trusted to be well-formed. */
+void cb_denial_network(struct cellblock_cell *cell, const char *code, const char *object, const char *details,
+                       uint64_t count);
 json_t *cb_denials_json(const struct cellblock_cell *cell);
 
 /* Removes what the policy wants swept, once every process of the cell is gone (sweep.c). */

@@ -1,0 +1,39 @@
+/* The rules by which a cell's network namespace hands everything that leaves for elsewhere to one set of sockets.
+ *
+ *   address     192.0.2.1 and fd00:cb::1 belong to loopback: what the cell is, seen from its own connections
+ *   route       every other address is local too, so that packets to it arrive here
+ *   nftables    on arrival, what is not meant for the cell itself is given to the sockets at port 1 (tproxy: nothing
+ *               is rewritten, the socket sees the address that was meant), and the first packet of a TCP connection is
+ *               dropped unless it carries our mark
+ *
+ * Whoever holds the sockets therefore sees a connection being asked for, finds out whether it can be had, and only then
+ * lets it happen, by sending that first packet again with the mark; or answers it with the error of the outside. To the
+ * program that looks as it would without us: connect() takes as long, and fails as it would.
+ *
+ * Nothing is allocated here. */
+#pragma once
+
+#include "base/netlink.h"
+
+enum { CB_DIVERT_PORT = 1, CB_DIVERT_MARK = 0xcb, CB_DIVERT_PORTS = 64 };
+
+extern const uint8_t cb_divert_own4[4], cb_divert_own6[16];
+extern const uint8_t cb_divert_resolver[4];     /* 127.0.0.53: its port 53 is diverted too */
+
+/* Ports of loopback that are diverted: rules of the policy make them the host's. */
+struct cb_divert {
+    uint16_t loopback[CB_DIVERT_PORTS];
+    size_t count;
+};
+
+/* For a NETLINK_ROUTE socket. */
+void cb_divert_routes(struct cb_netlink *batch, int loopback_index, int family);
+/* For a NETLINK_NETFILTER socket: replaces all rules at once. */
+void cb_divert_rules(struct cb_netlink *batch, const struct cb_divert *divert, int family);
+
+/* The sockets, made in the namespace. -1 with errno. */
+enum cb_divert_socket {
+    CB_DIVERT_LISTENER4, CB_DIVERT_LISTENER6, CB_DIVERT_UDP4, CB_DIVERT_UDP6, CB_DIVERT_RAW4, CB_DIVERT_RAW6,
+    CB_DIVERT_TAP4, CB_DIVERT_TAP6, CB_DIVERT_NETFILTER, CB_DIVERT_SOCKETS,
+};
+int cb_divert_open(enum cb_divert_socket which, int loopback_index);

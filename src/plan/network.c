@@ -1,0 +1,107 @@
+/* What leaves a cell, and how names are found in it.
+ *
+ * A cell without rules for the network has a loopback of its own and nothing else. With rules, whatever leaves for
+ * elsewhere is diverted to the relay (base/divert.h, src/relay), which decides; here is only settled what has to be
+ * there before: which ports of loopback are the host's, and files that send every question for a name to the relay. */
+#include "plan/plan.h"
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "policy/network.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+static int add_loopback(const struct cb_net_rule *rule, void *data)
+{
+    struct cb_divert *divert = data;
+    for (size_t i = 0; rule->kind == CB_NET_LOOPBACK && i < rule->port_count; i++)
+        for (unsigned port = rule->ports[i].first; port <= rule->ports[i].last; port++) {
+            bool known = false;
+            for (size_t j = 0; j < divert->count; j++)
+                known |= divert->loopback[j] == port;
+            if (known)
+                continue;
+            if (divert->count == CB_DIVERT_PORTS)
+                return -1;
+            divert->loopback[divert->count++] = (uint16_t)port;
+        }
+    return 0;
+}
+
+int cb_plan_divert(const cellblock_policy *policy, struct cb_divert *divert, cellblock_error **error)
+{
+    divert->count = 0;
+    return cb_policy_network_rules(policy, add_loopback, divert) == 0
+               ? 0
+               : cb_fail(error, CELLBLOCK_ERROR_POLICY, 0,
+                         "\"network\": the rules for loopback name more than %d ports", CB_DIVERT_PORTS);
+}
+
+static int found(const struct cb_publish_rule *rule, void *data)
+{
+    (void)rule;
+    (void)data;
+    return 1;
+}
+
+/* Domains for short names, as on the host; and how many dots make a name a long one. */
+static void add_search(struct cb_text *text)
+{
+    FILE *file = fopen("/etc/resolv.conf", "re");
+    char line[1024];
+    while (file && fgets(line, sizeof line, file)) {
+        char *rest = NULL, name[CB_HOSTNAME_TEXT];
+        const char *word = strtok_r(line, " \t\r\n", &rest);
+        bool search = word && (strcmp(word, "search") == 0 || strcmp(word, "domain") == 0);
+        bool options = word && strcmp(word, "options") == 0;
+        unsigned dots;
+        const char *separator = "search ";
+        while ((search || options) && (word = strtok_r(NULL, " \t\r\n", &rest))) {
+            if (search && cb_hostname_plain(word, strlen(word), name)) {
+                cb_text_addf(text, "%s%s", separator, name);
+                separator = " ";
+            } else if (options && sscanf(word, "ndots:%u", &dots) == 1 && dots <= 15) {
+                cb_text_addf(text, "options ndots:%u\n", dots);
+            }
+        }
+        if (separator[0] == ' ')
+            cb_text_add(text, "\n", 1);
+    }
+    if (file)
+        fclose(file);
+}
+
+static int write_files(struct cb_plan_network *network, cellblock_error **error)
+{
+    cb_autotext struct cb_text resolver = {0};
+    const uint8_t *at = cb_divert_resolver;
+    cb_text_addf(&resolver, "nameserver %u.%u.%u.%u\n", at[0], at[1], at[2], at[3]);
+    add_search(&resolver);
+    network->resolver = cb_text_take(&resolver);
+
+    cb_autotext struct cb_text hosts = {0};
+    struct utsname system;
+    char name[CB_HOSTNAME_TEXT];
+    cb_text_addf(&hosts, "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n");
+    if (uname(&system) == 0 && cb_hostname_plain(system.nodename, strlen(system.nodename), name) &&
+        strcmp(name, "localhost") != 0)
+        cb_text_addf(&hosts, "127.0.1.1 %s\n", name);
+    network->hosts = cb_text_take(&hosts);
+    return network->resolver && network->hosts ? 0 : cb_fail_memory(error);
+}
+
+int cb_plan_network(struct cb_plan *plan, cellblock_error **error)
+{
+    const cellblock_policy *policy = plan->resolved->policy;
+    struct cb_plan_network *network = &plan->network;
+    bool publishes = cb_policy_publish_rules(policy, found, NULL) != 0;
+    network->relayed = cb_policy_has_network(policy) || publishes;
+    network->bytes = cb_decide_limit(policy, CB_LIMIT_NETWORK_BYTES).value;
+    network->connections = cb_decide_limit(policy, CB_LIMIT_CONNECTIONS).value;
+    if (!network->relayed)
+        return 0;
+    return cb_plan_divert(policy, &network->divert, error) < 0 || write_files(network, error) < 0 ? -1 : 0;
+}

@@ -1,0 +1,406 @@
+/* See egress.h. Runs in the supervisor, from its event loop. It waits for the relay only while a cell starts and while
+ * rules change; a relay that is busy keeps nobody waiting but its own cell. */
+#include "supervisor/egress.h"
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/missing.h"
+#include "host/ids.h"
+#include "policy/network.h"
+#include "policy/pack.h"
+#include "relay/link.h"
+#include "supervisor/launch.h"
+
+#include <errno.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+enum { READY_MS = 15000, END_MS = 2000, FIRST_RELAY_ID = 1879048191 };
+
+/* A call that waits for the relay's word. */
+struct question {
+    struct cb_link_message message; /* its id is that of the call */
+    bool asked;
+};
+
+struct cb_egress {
+    int link;
+    int pidfd;
+    int netfilter;          /* of the cell's network namespace, for changes of rules */
+    struct cb_divert divert;
+    struct question *questions;
+    size_t question_count;
+    bool over;
+    struct cb_traffic traffic;
+    char text[CB_LINK_TEXT + 1];
+};
+
+int cb_egress_fd(const struct cb_egress *egress)
+{
+    return egress->link;
+}
+
+bool cb_egress_busy(const struct cb_egress *egress)
+{
+    return egress && !egress->over;
+}
+
+struct cb_traffic cb_egress_traffic(const struct cb_egress *egress)
+{
+    return egress ? egress->traffic : (struct cb_traffic){0};
+}
+
+/* ---- Starting ---- */
+
+/* It may have said why before it went. */
+static int fail(struct cb_egress *egress, int errnum, const char *what, cellblock_error **error)
+{
+    struct cb_link_message message;
+    int fd;
+    ssize_t length = cb_link_receive(egress->link, &message, egress->text, &fd, MSG_DONTWAIT);
+    cb_close_cleanup(&fd);
+    if (length >= 0 && message.kind == CB_LINK_FAILED)
+        cb_fail(error, CELLBLOCK_ERROR_REFUSED, message.number, "the cell's relay: %s", egress->text);
+    else
+        cb_fail(error, CELLBLOCK_ERROR_SETUP, errnum, "%s", what);
+    return cb_error_layer(error, "relay");
+}
+
+static int tell(struct cb_egress *egress, const struct cb_link_message *message, int fd, cellblock_error **error)
+{
+    return cb_link_send(egress->link, message, NULL, 0, fd, 0) == 0
+               ? 0
+               : fail(egress, errno, "talking to the cell's relay", error);
+}
+
+static int send_policy(struct cb_egress *egress, const cellblock_policy *policy, int last, cellblock_error **error)
+{
+    cb_autotext struct cb_text packed = {0};
+    cb_policy_pack(policy, &packed);
+    if (packed.failed)
+        return cb_fail_memory(error);
+    for (size_t at = 0; at < packed.length; at += CB_LINK_TEXT) {
+        size_t piece = packed.length - at < CB_LINK_TEXT ? packed.length - at : CB_LINK_TEXT;
+        const struct cb_link_message message = {.kind = CB_LINK_POLICY, .number = at + piece == packed.length ? last : 0};
+        if (cb_link_send(egress->link, &message, packed.data + at, piece, -1, 0) < 0)
+            return fail(egress, errno, "talking to the cell's relay", error);
+    }
+    return 0;
+}
+
+/* An id that no cell is given either: relay and code share nothing. */
+static struct cb_link_message settings_of(const struct cb_plan *plan)
+{
+    unsigned id = !plan->privileged ? 0 : cb_id_mapped(FIRST_RELAY_ID) ? FIRST_RELAY_ID : CB_NOBODY;
+    return (struct cb_link_message){.kind = CB_LINK_SETTINGS,
+                                    .counts = {plan->network.bytes, plan->network.connections, id, id}};
+}
+
+struct publishing {
+    struct cb_egress *egress;
+    cellblock_error **error;
+};
+
+/* A listener at one of the two addresses of the host's loopback. */
+static int listen_at(int family, uint16_t port)
+{
+    const struct cb_address loopback = family == AF_INET
+                                           ? (struct cb_address){.family = AF_INET, .bytes = {127, 0, 0, 1}}
+                                           : (struct cb_address){.family = AF_INET6, .bytes = {[15] = 1}};
+    const int on = 1;
+    struct sockaddr_storage address;
+    socklen_t size = cb_address_to(&loopback, port, &address);
+    cb_autofd int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 ||
+        bind(fd, (struct sockaddr *)&address, size) < 0 || listen(fd, 128) < 0)
+        return -1;
+    return cb_steal_fd(&fd);
+}
+
+static int publish(const struct cb_publish_rule *rule, void *data)
+{
+    const struct publishing *publishing = data;
+    const struct cb_link_message message = {.kind = CB_LINK_PUBLISH, .port = rule->port};
+    cb_autofd int four = listen_at(AF_INET, rule->as);
+    if (four < 0) {
+        cb_fail(publishing->error, CELLBLOCK_ERROR_SETUP, errno, "publishing the cell's port %u as 127.0.0.1:%u", rule->port,
+                rule->as);
+        return cb_error_hint(publishing->error, "choose another port of the host: --publish OTHER:%u", rule->port);
+    }
+    if (tell(publishing->egress, &message, four, publishing->error) < 0)
+        return -1;
+    cb_autofd int six = listen_at(AF_INET6, rule->as); /* where there is one */
+    return six < 0 ? 0 : tell(publishing->egress, &message, six, publishing->error);
+}
+
+int cb_egress_start(struct cellblock_cell *cell, const cellblock_policy *policy, const char *program,
+                    cellblock_error **error)
+{
+    const struct cb_plan *plan = cell->plan;
+    int ends[2];
+    if (!plan->network.relayed)
+        return 0;
+    struct cb_egress *egress = cell->egress = calloc(1, sizeof *egress);
+    if (!egress)
+        return cb_fail_memory(error);
+    egress->link = egress->pidfd = egress->netfilter = -1;
+    egress->divert = plan->network.divert;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+        return cb_fail_errno(error, "making a socket pair");
+    egress->link = ends[0];
+    cb_autofd int theirs = ends[1];
+    egress->pidfd = cb_launch(program, "relay", theirs);
+    if (egress->pidfd < 0) {
+        cb_fail(error, CELLBLOCK_ERROR_SETUP, errno, "starting the cell's relay, %s", program);
+        cb_error_layer(error, "relay");
+        return cb_error_hint(error, "install the cellblock program, or name it in helper_path");
+    }
+    const struct cb_link_message settings = settings_of(plan);
+    struct publishing publishing = {.egress = egress, .error = error};
+    return tell(egress, &settings, -1, error) < 0 || send_policy(egress, policy, 1, error) < 0 ||
+                   cb_policy_publish_rules(plan->resolved->policy, publish, &publishing) != 0
+               ? -1
+               : 0;
+}
+
+static int wait_until_ready(struct cb_egress *egress, cellblock_error **error)
+{
+    struct cb_link_message message;
+    struct pollfd ready = {.fd = egress->link, .events = POLLIN};
+    int fd = -1, waited;
+    while ((waited = poll(&ready, 1, READY_MS)) < 0 && errno == EINTR)
+        ;
+    if (waited <= 0)
+        return fail(egress, waited == 0 ? ETIMEDOUT : errno, "waiting for the cell's relay", error);
+    if (recv(egress->link, &message, sizeof message, MSG_PEEK | MSG_DONTWAIT) != (ssize_t)sizeof message ||
+        message.kind != CB_LINK_READY)
+        return fail(egress, EPIPE, "waiting for the cell's relay", error);
+    cb_link_receive(egress->link, &message, egress->text, &fd, MSG_DONTWAIT);
+    cb_close_cleanup(&fd);
+    return 0;
+}
+
+int cb_egress_take(struct cellblock_cell *cell, int which, int fd, cellblock_error **error)
+{
+    cb_autofd int socket = fd;
+    struct cb_egress *egress = cell->egress;
+    if (!egress || which < 0 || which > CB_DIVERT_SOCKETS || (socket < 0) != (which == CB_DIVERT_SOCKETS))
+        return cb_fail(error, CELLBLOCK_ERROR_SETUP, EPROTO, "the cell while it was being set up");
+    if (which == CB_DIVERT_NETFILTER) {
+        egress->netfilter = cb_steal_fd(&socket);
+        return 0;
+    }
+    const struct cb_link_message message = {.kind = CB_LINK_SOCKET, .number = which};
+    if (tell(egress, &message, socket, error) < 0)
+        return -1;
+    if (which < CB_DIVERT_SOCKETS)
+        return 0;
+    const struct cb_message go = {.kind = CB_MESSAGE_GO};
+    if (wait_until_ready(egress, error) < 0)
+        return -1;
+    return cb_wire_send(cell->wire, &go, -1) < 0
+               ? cb_fail(error, CELLBLOCK_ERROR_SETUP, errno, "talking to the cell while it starts")
+               : 0;
+}
+
+/* ---- Questions ---- */
+
+static void answer_call(struct cellblock_cell *cell, uint64_t id, int errnum)
+{
+    struct cb_seccomp_notif_resp response = {.id = id, .error = -errnum};
+    if (errnum == 0)
+        response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+    if (ioctl(cell->listener, CB_SECCOMP_IOCTL_NOTIF_SEND, &response) < 0 && errno != ENOENT && errno != EINTR)
+        cell->broken = errno;
+}
+
+/* As many as find room now; the relay's answers make more. */
+static void ask_waiting(struct cb_egress *egress)
+{
+    for (size_t i = 0; i < egress->question_count; i++) {
+        struct question *question = &egress->questions[i];
+        if (!question->asked && cb_link_send(egress->link, &question->message, NULL, 0, -1, MSG_DONTWAIT) < 0)
+            return;
+        question->asked = true;
+    }
+}
+
+int cb_egress_ask(const struct cb_call *call, enum cb_protocol protocol, bool sends, const struct cb_address *address,
+                  uint16_t port)
+{
+    struct cb_egress *egress = call->cell->egress;
+    struct question *question = egress->over ? NULL : cb_array_push(&egress->questions, &egress->question_count);
+    if (!question)
+        return -ENETDOWN;
+    question->message = (struct cb_link_message){.kind = CB_LINK_ASK, .id = call->notice->id, .number = sends,
+                                                 .address = *address, .port = port, .protocol = (uint16_t)protocol};
+    ask_waiting(egress);
+    return CB_CALL_ANSWERED; /* later */
+}
+
+static void on_answer(struct cellblock_cell *cell, const struct cb_link_message *message)
+{
+    struct cb_egress *egress = cell->egress;
+    for (size_t i = 0; i < egress->question_count; i++) {
+        if (egress->questions[i].message.id != message->id)
+            continue;
+        egress->questions[i] = egress->questions[--egress->question_count];
+        answer_call(cell, message->id, message->number > 0 && message->number < 4096 ? message->number : 0);
+        break;
+    }
+    ask_waiting(egress);
+}
+
+/* ---- What the relay says ---- */
+
+/* Three texts, one after the other. */
+static void on_denial(struct cellblock_cell *cell, const struct cb_link_message *message, const char *text, size_t length)
+{
+    const char *end = text + length;
+    const char *parts[3];
+    for (size_t i = 0; i < 3; i++) {
+        const char *stop = text < end ? memchr(text, '\0', (size_t)(end - text)) : NULL;
+        if (!stop)
+            return;
+        parts[i] = text;
+        text = stop + 1;
+    }
+    cb_denial_network(cell, parts[0], parts[1], parts[2], message->counts[0]);
+}
+
+static void want_inner(struct cellblock_cell *cell, int family)
+{
+    const struct cb_message message = {.kind = CB_MESSAGE_SOCKET, .detail = family};
+    if (cell->gone || send(cell->wire, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        cb_egress_inner(cell, -1);
+}
+
+void cb_egress_inner(struct cellblock_cell *cell, int fd)
+{
+    const struct cb_link_message message = {.kind = CB_LINK_INNER};
+    if (cell->egress)
+        cb_link_send(cell->egress->link, &message, NULL, 0, fd, MSG_DONTWAIT);
+    cb_close_cleanup(&fd);
+}
+
+/* Without it nothing gets out, and a call may wait for an answer that does not come. */
+static void on_lost(struct cellblock_cell *cell)
+{
+    struct cb_egress *egress = cell->egress;
+    epoll_ctl(cell->epoll, EPOLL_CTL_DEL, egress->link, NULL);
+    if (!egress->over && !cell->gone)
+        cell->broken = ENETDOWN;
+    egress->over = true;
+}
+
+void cb_egress_event(struct cellblock_cell *cell)
+{
+    struct cb_egress *egress = cell->egress;
+    struct cb_link_message message;
+    for (;;) {
+        int fd;
+        ssize_t length = cb_link_receive(egress->link, &message, egress->text, &fd, MSG_DONTWAIT);
+        if (length < 0) {
+            if (errno != EAGAIN)
+                on_lost(cell);
+            return;
+        }
+        cb_close_cleanup(&fd); /* nothing of the kind is expected */
+        switch (message.kind) {
+        case CB_LINK_ANSWER:
+            on_answer(cell, &message);
+            break;
+        case CB_LINK_DENIAL:
+            on_denial(cell, &message, egress->text, (size_t)length);
+            break;
+        case CB_LINK_LIMIT:
+            cb_cell_end(cell, CB_END_NETWORK, cb_limit_word(CB_LIMIT_NETWORK_BYTES));
+            break;
+        case CB_LINK_WANT_INNER:
+            want_inner(cell, message.number);
+            break;
+        case CB_LINK_COUNTS:
+            egress->traffic = (struct cb_traffic){message.counts[0], message.counts[1], message.counts[2]};
+            egress->over = true;
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+/* ---- Changing rules ---- */
+
+static int divert_again(struct cb_egress *egress, const struct cb_divert *divert, cellblock_error **error)
+{
+    static const int families[] = {AF_INET, AF_INET6};
+    for (size_t i = 0; i < 2; i++) {
+        struct cb_netlink batch = {.length = 0};
+        cb_divert_rules(&batch, divert, families[i]);
+        if (cb_netlink_talk(egress->netfilter, &batch, NULL) < 0 && !(families[i] == AF_INET6 && errno == EAFNOSUPPORT)) {
+            cb_fail(error, CELLBLOCK_ERROR_SYSTEM, errno, "changing the rules of the cell's network");
+            return cb_error_layer(error, "nftables");
+        }
+    }
+    egress->divert = *divert;
+    return 0;
+}
+
+int cb_egress_change(struct cellblock_cell *cell, const cellblock_policy *policy, bool cut, cellblock_error **error)
+{
+    struct cb_egress *egress = cell->egress;
+    struct cb_divert divert;
+    if (!egress || egress->over)
+        return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "%s", egress ? "the cell has ended"
+                       : "the cell has no relay: it was started without rules for the network");
+    if (cb_plan_divert(policy, &divert, error) < 0)
+        return -1;
+    bool ports = divert.count != egress->divert.count ||
+                 memcmp(divert.loopback, egress->divert.loopback, divert.count * sizeof *divert.loopback) != 0;
+    return send_policy(egress, policy, cut ? 2 : 1, error) < 0 || (ports && divert_again(egress, &divert, error) < 0)
+               ? -1
+               : 0;
+}
+
+/* ---- Ending ---- */
+
+void cb_egress_finish(struct cellblock_cell *cell)
+{
+    const struct cb_link_message message = {.kind = CB_LINK_FINISH};
+    if (cell->egress && !cell->egress->over)
+        cb_link_send(cell->egress->link, &message, NULL, 0, -1, MSG_DONTWAIT);
+}
+
+void cb_egress_give_up(struct cb_egress *egress)
+{
+    if (!egress)
+        return;
+    cb_sys_pidfd_send_signal(egress->pidfd, SIGKILL, NULL, 0);
+    egress->over = true;
+}
+
+void cb_egress_free(struct cb_egress *egress)
+{
+    if (!egress)
+        return;
+    cb_close_cleanup(&egress->link); /* it ends when it sees this */
+    if (egress->pidfd >= 0) {
+        struct pollfd gone = {.fd = egress->pidfd, .events = POLLIN};
+        int waited;
+        while ((waited = poll(&gone, 1, END_MS)) < 0 && errno == EINTR)
+            ;
+        if (waited == 0)
+            cb_sys_pidfd_send_signal(egress->pidfd, SIGKILL, NULL, 0);
+        close(egress->pidfd);
+    }
+    cb_close_cleanup(&egress->netfilter);
+    free(egress->questions);
+    free(egress);
+}
