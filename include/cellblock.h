@@ -134,6 +134,8 @@ struct cellblock_options {
                                    * raised its own; 0: this process's own */
     int foreground;               /* 1: what is typed at this process's terminal goes to the program from the start.
                                    * 0: only once the program reads from its terminal, or changes its settings */
+    int network;                  /* 1: rules for the network may be added while the cell runs, also when the policy has
+                                   * none: see cellblock_rules_add() */
 };
 
 /* What would be enforced, as JSON, with no process started. Free with free(). */
@@ -173,6 +175,14 @@ CELLBLOCK_PUBLIC int cellblock_finish(cellblock_cell *cell, cellblock_result **r
 
 /* Ends the cell if it still runs, and frees it. */
 CELLBLOCK_PUBLIC void cellblock_cell_free(cellblock_cell *cell);
+
+/* Changes what a running cell may connect to, at once, for new connections. A document with nothing but "network"
+ * rules, under a name; what the policy was tightened by still holds. */
+CELLBLOCK_PUBLIC int cellblock_rules_add(cellblock_cell *cell, const char *text, size_t length, const char *name,
+                                         cellblock_error **error);
+/* Takes the document of that name away again: one that was added, or one of the policy's own. cut 1: connections that
+ * are no longer allowed are reset. */
+CELLBLOCK_PUBLIC int cellblock_rules_remove(cellblock_cell *cell, const char *name, int cut, cellblock_error **error);
 
 /* start + wait. */
 CELLBLOCK_PUBLIC int cellblock_run(const cellblock_policy *policy, const struct cellblock_options *options,

@@ -315,13 +315,13 @@ static int set(int fd, int level, int option, int number)
     return setsockopt(fd, level, option, &number, sizeof number);
 }
 
-/* At port 1 of loopback, where the rules lead. */
+/* At port 1 of the address that the kernel takes for loopback's first: it sorts those of IPv6 by their reach. */
 static int bind_to_port(int fd, int family)
 {
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(CB_DIVERT_PORT)};
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(CB_DIVERT_PORT)};
     four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    six.sin6_addr = in6addr_loopback;
+    memcpy(&six.sin6_addr, cb_divert_own6, sizeof six.sin6_addr);
     return family == AF_INET ? bind(fd, (struct sockaddr *)&four, sizeof four)
                              : bind(fd, (struct sockaddr *)&six, sizeof six);
 }

@@ -21,20 +21,21 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
-enum condition { ALWAYS, WHEN_BITS, WHEN_OTHER, WHEN_ONLY };
+enum condition { ALWAYS, WHEN_BITS, WHEN_OTHER, WHEN_ONLY, WHEN_BOTH };
 
 struct rule {
     unsigned number;
     unsigned action;         /* SECCOMP_RET_* */
     enum condition condition;
     unsigned argument;       /* WHEN_BITS: holds any of `value`; WHEN_OTHER: is not `value`; WHEN_ONLY: is `value`, */
-    unsigned value, mask;    /* as far as `mask` goes */
+    unsigned value, mask;    /* as far as `mask` goes. WHEN_BOTH: is `value`, and the one after it is `mask` */
 };
 
 #define ANSWERED SECCOMP_RET_USER_NOTIF
@@ -149,6 +150,16 @@ static const struct rule attributes[] = {
 /* In this tier there is no memory file system of the cell's own that a memfd could be counted in. */
 static const struct rule uncounted[] = {{SYS_memfd_create, REFUSED(ENOSYS), ALWAYS, 0, 0, 0}};
 
+/* Before the rules that refuse the same: sockets that the supervisor makes and connects. */
+static const struct rule brokered[] = {
+    {SYS_socket, ANSWERED, ALWAYS, 0, 0, 0},
+    {SYS_connect, ANSWERED, ALWAYS, 0, 0, 0},
+    /* Packets of a connection that take another way than to where it was made: source routes. */
+    {SYS_setsockopt, REFUSED(EPERM), WHEN_BOTH, 1, IPPROTO_IP, IP_OPTIONS},
+    {SYS_setsockopt, REFUSED(EPERM), WHEN_BOTH, 1, IPPROTO_IPV6, IPV6_RTHDR},
+    {SYS_setsockopt, REFUSED(EPERM), WHEN_BOTH, 1, IPPROTO_IPV6, IPV6_2292RTHDR},
+};
+
 static const struct rule no_namespaces[] = {
     {SYS_socket, REFUSED(EACCES), ALWAYS, 0, 0, 0},
     /* What a pair of sockets could do with names of the host's. */
@@ -213,6 +224,14 @@ static void add(struct cb_filter *filter, const struct rule *rules, size_t count
         if (rule->condition == ALWAYS) {
             *next++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, rule->number, 0, 1);
             *next++ = act;
+        } else if (rule->condition == WHEN_BOTH) {
+            *next++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, rule->number, 0, 6);
+            *next++ = load(low_half(rule->argument));
+            *next++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, rule->value, 0, 3);
+            *next++ = load(low_half(rule->argument + 1));
+            *next++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, rule->mask, 0, 1);
+            *next++ = act;
+            *next++ = load(offsetof(struct seccomp_data, nr));
         } else {
             bool bits = rule->condition == WHEN_BITS, other = rule->condition == WHEN_OTHER;
             unsigned mask = rule->condition == WHEN_ONLY ? rule->mask : ~0U;
@@ -234,6 +253,8 @@ static void add(struct cb_filter *filter, const struct rule *rules, size_t count
 static void add_for_landlock(struct cb_plan *plan, bool unseen)
 {
     struct cb_filter *filter = &plan->call_filter;
+    if (plan->network.brokered)
+        ADD(filter, brokered);
     ADD(filter, no_namespaces);
     ADD(filter, attributes);
     if (plan->signals_answered)

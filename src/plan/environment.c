@@ -124,6 +124,7 @@ int cb_plan_environment(struct cb_plan *plan, const struct cellblock_options *op
         return -1;
     if ((!has_name(&maker, "PATH") && add(&maker, "PATH", path) < 0) ||
         (!has_name(&maker, "HOME") && add(&maker, "HOME", plan->home) < 0) ||
+        (plan->network.brokered && !has_name(&maker, "RES_OPTIONS") && add(&maker, "RES_OPTIONS", "use-vc") < 0) ||
         (temporary && !has_name(&maker, "TMPDIR") && add(&maker, "TMPDIR", temporary) < 0) ||
         add(&maker, "PWD", plan->directory) < 0)
         return -1;

@@ -38,6 +38,8 @@ static uint64_t rights_for(const struct cb_plan *plan, const struct cb_step *ste
     switch (step->kind) {
     case CB_STEP_BIND:
         rights = step->access == CB_ACCESS_WRITE ? all & ~guarded_rights(plan, step) : read_rights;
+        if (step->socket)
+            return LANDLOCK_ACCESS_FS_RESOLVE_UNIX;
         if (step->device)
             rights &= ~LANDLOCK_ACCESS_FS_EXECUTE;
         if (plan->tier == CB_TIER_LANDLOCK && strcmp(step->at, "proc") == 0)

@@ -231,6 +231,31 @@ static int add_device(struct cb_plan *plan, const char *name, cellblock_error **
     return 0;
 }
 
+/* Where it can be seen already, in a directory that is granted, there is nothing to do. The socket itself is shown, not
+ * whatever is at that path later. */
+static int add_socket(struct cb_plan *plan, const struct cb_socket_place *place, cellblock_error **error)
+{
+    const char *path = place->rule->real;
+    struct stat found;
+    if (exists_already(plan, path) || !is_ours(ground_of(plan, path)))
+        return 0;
+    if (fstat(place->fd, &found) < 0)
+        return cb_fail_errno(error, "looking at the socket %s", path);
+    if (make_mount_point(plan, path, false, error) < 0)
+        return -1;
+    struct cb_step *step = add_step(plan, CB_STEP_BIND, path, error);
+    if (!step)
+        return -1;
+    step->access = CB_ACCESS_READ;
+    step->socket = true;
+    step->checked = place->fd;
+    step->device_number = found.st_dev;
+    step->inode = found.st_ino;
+    step->idmapped = plan->privileged && !(found.st_mode & S_IWOTH);
+    step->source = strdup(path);
+    return step->source ? 0 : cb_fail_memory(error);
+}
+
 /* A file with a text of ours, where the ground is. */
 static int add_text(struct cb_plan *plan, const char *path, const char *text, cellblock_error **error)
 {
@@ -320,6 +345,9 @@ int cb_plan_mounts(struct cb_plan *plan, cellblock_error **error)
     }
     for (size_t i = 0; i < resolved->link_count; i++)
         if (add_link(plan, resolved->links[i].path, resolved->links[i].target, error) < 0)
+            return -1;
+    for (size_t i = 0; i < resolved->socket_count; i++)
+        if (add_socket(plan, &resolved->sockets[i], error) < 0)
             return -1;
     if (plan->network.relayed && (add_text(plan, "/etc/hosts", plan->network.hosts, error) < 0 ||
                                   add_text(plan, "/etc/resolv.conf", plan->network.resolver, error) < 0))

@@ -93,14 +93,43 @@ static int write_files(struct cb_plan_network *network, cellblock_error **error)
     return network->resolver && network->hosts ? 0 : cb_fail_memory(error);
 }
 
-int cb_plan_network(struct cb_plan *plan, cellblock_error **error)
+static int is_datagram(const struct cb_net_rule *rule, void *data)
+{
+    (void)data;
+    return rule->protocol == CB_PROTOCOL_UDP;
+}
+
+/* Without a network namespace nothing can be diverted: the supervisor makes the sockets and connects them
+ * (supervisor/broker.c), and what they carry passes by it. */
+static int plan_broker(struct cb_plan *plan, bool publishes, cellblock_error **error)
+{
+    const cellblock_policy *policy = plan->resolved->policy;
+    bool datagrams = cb_policy_network_rules(policy, is_datagram, NULL) != 0;
+    bool counted = plan->network.bytes != CB_UNLIMITED || plan->network.connections != CB_UNLIMITED;
+    plan->network.brokered = plan->network.relayed || plan->resolved->socket_count > 0;
+    plan->network.relayed = false;
+    if (!plan->network.brokered || !(datagrams || counted || publishes))
+        return 0;
+    const char *what = datagrams ? "datagrams can't be relayed"
+                       : counted ? "bytes and connections can't be counted"
+                                 : "ports can't be published";
+    if (!publishes && cb_decide_accept_weaker(policy, "egress"))
+        return json_array_append_new(plan->weaker, json_sprintf("egress: %s", what)) < 0 ? cb_fail_memory(error) : 0;
+    cb_fail(error, CELLBLOCK_ERROR_REFUSED, 0, "%s without a network namespace", publishes ? "ports can't be published" : what);
+    cb_error_layer(error, "egress");
+    return publishes ? -1 : cb_error_hint(error, "do without that rule or limit, or accept it: --accept-weaker egress");
+}
+
+int cb_plan_network(struct cb_plan *plan, bool always, cellblock_error **error)
 {
     const cellblock_policy *policy = plan->resolved->policy;
     struct cb_plan_network *network = &plan->network;
     bool publishes = cb_policy_publish_rules(policy, found, NULL) != 0;
-    network->relayed = cb_policy_has_network(policy) || publishes;
+    network->relay = network->relayed = always || cb_policy_has_network(policy) || publishes;
     network->bytes = cb_decide_limit(policy, CB_LIMIT_NETWORK_BYTES).value;
     network->connections = cb_decide_limit(policy, CB_LIMIT_CONNECTIONS).value;
+    if (plan->tier == CB_TIER_LANDLOCK)
+        return plan_broker(plan, publishes, error);
     if (!network->relayed)
         return 0;
     return cb_plan_divert(policy, &network->divert, error) < 0 || write_files(network, error) < 0 ? -1 : 0;

@@ -120,5 +120,7 @@ int cb_plan_places(struct cb_plan *plan, const char *temporary, cellblock_error 
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
         if (add_host(plan, devices[i], CB_ACCESS_WRITE, error) < 0)
             return -1;
+    if (plan->network.brokered && add_host(plan, "/etc/resolv.conf", CB_ACCESS_READ, error) < 0)
+        return -1;
     return add_host(plan, "/proc", CB_ACCESS_READ, error);
 }

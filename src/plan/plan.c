@@ -269,7 +269,7 @@ int cb_plan_make(const cellblock_policy *policy, const struct cellblock_options 
         return cb_fail_memory(error);
     bool mounts = made->tier == CB_TIER_NAMESPACES;
     if (choose_ids(made, policy, error) < 0 || copy_argv(made, options->argv, error) < 0 ||
-        cb_resolve(policy, &context, &made->resolved, error) < 0 || cb_plan_network(made, error) < 0 ||
+        cb_resolve(policy, &context, &made->resolved, error) < 0 || cb_plan_network(made, options->network, error) < 0 ||
         (mounts ? cb_plan_mounts(made, error) : cb_plan_places(made, variable(options->envp, "TMPDIR"), error)) < 0 ||
         cb_plan_guard(made, error) < 0 || cb_plan_landlock(made, error) < 0 ||
         cb_filter_for_policy(made->resolved->policy, &made->filter, error) < 0 || cb_plan_limits(made, error) < 0 ||

@@ -34,6 +34,7 @@ struct cb_step {
     bool directory;
     enum cb_access access;
     bool device;          /* a device node: no nodev */
+    bool socket;          /* a unix socket of the host, for connecting to */
     dev_t device_number;  /* identity of what was checked */
     ino_t inode;
     int checked;          /* BIND of a place: its descriptor, borrowed from the resolved policy; else -1 */
@@ -76,7 +77,10 @@ struct cb_tree_limits {
 
 /* The way out; see src/relay. */
 struct cb_plan_network {
-    bool relayed;               /* there are rules that grant something, or ports to publish: the cell has a relay */
+    bool relay;                 /* the cell has a relay, in either tier */
+    bool relayed;               /* what leaves the cell is diverted to its relay: there are rules that grant something,
+                                 * or ports to publish */
+    bool brokered;              /* tier landlock: sockets are made and connected by the supervisor */
     struct cb_divert divert;
     char *resolver;             /* /etc/resolv.conf of the cell */
     char *hosts;                /* /etc/hosts, likewise */
@@ -188,7 +192,7 @@ int cb_plan_environment(struct cb_plan *plan, const struct cellblock_options *op
 int cb_plan_limits(struct cb_plan *plan, cellblock_error **error);
 int cb_plan_guard(struct cb_plan *plan, cellblock_error **error);
 /* What leaves the cell, and how names are found in it. */
-int cb_plan_network(struct cb_plan *plan, cellblock_error **error);
+int cb_plan_network(struct cb_plan *plan, bool always, cellblock_error **error);
 /* The ports of loopback that are the host's. */
 int cb_plan_divert(const cellblock_policy *policy, struct cb_divert *divert, cellblock_error **error);
 int cb_plan_calls(struct cb_plan *plan, cellblock_error **error);

@@ -51,6 +51,8 @@ static json_t *keepers(const struct cb_plan *plan)
         {CB_LIMIT_OUTPUT, "relay"},
         {CB_LIMIT_OPEN_FILES, "rlimit"},
         {CB_LIMIT_FILE_SIZE, "rlimit"},
+        {CB_LIMIT_NETWORK_BYTES, "relay"},
+        {CB_LIMIT_CONNECTIONS, "relay"},
         {CB_LIMIT_TMP, plan->tier == CB_TIER_NAMESPACES ? "tmpfs" : "watchdog"},
     };
     json_t *object = json_object();
@@ -81,10 +83,10 @@ static json_t *enforced_by_tier(const struct cb_plan *plan)
 {
     return plan->tier == CB_TIER_NAMESPACES
                ? json_pack("{s:s, s:[s,s,s,s,s,s,s], s:s, s:s}", "files", "private root", "namespaces", "user", "mount",
-                           "pid", "net", "ipc", "uts", "cgroup", "network", "loopback only", "processes",
-                           "pid namespace")
+                           "pid", "net", "ipc", "uts", "cgroup", "network",
+                           plan->network.relayed ? "relay" : "loopback only", "processes", "pid namespace")
                : json_pack("{s:s, s:[], s:s, s:s, s:s}", "files", "Landlock rules on the host's tree", "namespaces",
-                           "network", "no sockets", "processes", "tree kept by a reaper", "signals",
+                           "network", plan->network.brokered ? "sockets connected by the supervisor" : "no sockets", "processes", "tree kept by a reaper", "signals",
                            plan->signals_answered ? "sent by the supervisor" : "Landlock scope");
 }
 

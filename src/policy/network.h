@@ -103,8 +103,7 @@ int cb_policy_socket_rules(const cellblock_policy *policy, int (*visit)(const st
 
 /* ---- Changing the rules of a running cell: on a copy of its policy, which then takes the place of the old one ---- */
 
-/* Puts a document on top that has nothing but rules of "network", "sockets" and "publish": the rest of a cell is
- * settled when it starts. */
+/* Puts a document on top that has nothing but rules of "network": the rest of a cell is settled when it starts. */
 int cb_policy_add_rules(cellblock_policy *policy, const char *text, size_t length, const char *name,
                         cellblock_error **error);
 /* cellblock_policy_remove() takes one away again. */

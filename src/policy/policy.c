@@ -146,6 +146,8 @@ static const char *other_section(const struct cb_document *document)
         {document->workspace_path || document->workspace_mode_given, "workspace"},
         {document->files_given, "files"},
         {document->programs.given, "programs"},
+        {document->sockets_given, "sockets"},
+        {document->publish_given, "publish"},
         {limits, "limits"},
         {document->env_pass.given || document->env_set.given, "env"},
         {document->syscalls_given || document->syscall_deny.given || document->syscall_allow.given, "syscalls"},
@@ -175,7 +177,7 @@ int cb_policy_add_rules(cellblock_policy *policy, const char *text, size_t lengt
     }
     if (other)
         cb_fail(error, CELLBLOCK_ERROR_POLICY, 0,
-                "%s: \"%s\" can't change while a cell runs: only \"network\", \"sockets\" and \"publish\" can",
+                "%s: \"%s\" can't change while a cell runs: only \"network\" can",
                 document->name, other);
     else
         cb_fail_memory(error);

@@ -47,7 +47,7 @@ const struct cb_word cb_weaker_words[] = {
     {"user-namespace", 0, NULL}, {"namespaces", 0, NULL}, {"mount-api", 0, NULL},      {"proc", 0, NULL},
     {"idmap", 0, NULL},          {"landlock", 0, NULL},   {"seccomp", 0, NULL},        {"seccomp-notify", 0, NULL},
     {"pidfd", 0, NULL},          {"close_range", 0, NULL}, {"openat2", 0, NULL},       {"overlay", 0, NULL},
-    {"cgroup", 0, NULL},         {"protected-paths", 0, NULL}, {"ids", 0, NULL},
+    {"cgroup", 0, NULL},         {"egress", 0, NULL},      {"protected-paths", 0, NULL}, {"ids", 0, NULL},
     {"signals", 0, NULL},        {NULL, 0, NULL},
 };
 

@@ -19,11 +19,13 @@ enum cb_link_kind {
     CB_LINK_PUBLISH,        /* carries a listening socket of the host's, for the cell's `port` */
     CB_LINK_ASK,            /* may the cell connect (`number` 0) or send (1) to this address? */
     CB_LINK_INNER,          /* carries a socket made in the cell, as was wanted, or none */
+    CB_LINK_RESOLVER,       /* tier landlock: carries a listening socket for questions for names */
+    CB_LINK_EXPECT,         /* … a connection to it from this `port`; others are not served */
     CB_LINK_FINISH,         /* the cell is gone: deliver what is on its way, tell the counts, and end */
     /* relay → supervisor */
     CB_LINK_READY,          /* confined, and holding what it needs */
     CB_LINK_FAILED,         /* `number` is errno, `text` what was tried */
-    CB_LINK_ANSWER,         /* to `id`: 0, or an errno */
+    CB_LINK_ANSWER,         /* to `id`: 0, or an errno; `protocol` 1: it is the resolver that is meant */
     CB_LINK_DENIAL,         /* see struct cb_link_denial */
     CB_LINK_LIMIT,          /* the bytes are used up */
     CB_LINK_WANT_INNER,     /* a socket of the family `number`, for a connection to a published port */

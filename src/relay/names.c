@@ -33,6 +33,7 @@ enum {
     PATIENCE_MS = 2500,     /* for one server, the first time */
     TRIES = 3,
     ALIASES = 16,
+    EXPECTED = 256,
 };
 
 /* This name led to this address. */
@@ -84,6 +85,10 @@ struct cb_names_service {
     char **domains;         /* that the host's resolver appends to short names */
     int domain_count;
     struct ares_options found;
+    struct cb_source door;  /* tier landlock: where connections to the resolver arrive */
+    int listener;
+    uint16_t expected[EXPECTED];
+    size_t next_expected;
 };
 
 /* ---- What led where ---- */
@@ -398,6 +403,32 @@ void cb_names_accept(struct cb_names_service *names, int fd)
         close_client(client);
 }
 
+static void on_door(struct cb_source *source, uint32_t events)
+{
+    struct cb_names_service *names = cb_container_of(source, struct cb_names_service, door);
+    struct sockaddr_in from;
+    socklen_t size = sizeof from;
+    (void)events;
+    cb_autofd int fd = accept4(names->listener, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    for (size_t i = 0; fd >= 0 && i < EXPECTED; i++)
+        if (names->expected[i] != 0 && names->expected[i] == ntohs(from.sin_port)) {
+            names->expected[i] = 0;
+            cb_names_accept(names, cb_steal_fd(&fd));
+        }
+}
+
+int cb_names_listen(struct cb_names_service *names, int listener)
+{
+    names->listener = listener;
+    names->door.ready = on_door;
+    return cb_relay_watch(names->relay, listener, &names->door, EPOLLIN);
+}
+
+void cb_names_expect(struct cb_names_service *names, uint16_t port)
+{
+    names->expected[names->next_expected++ % EXPECTED] = port;
+}
+
 /* ---- c-ares ---- */
 
 static void on_errand(struct cb_source *source, uint32_t events)
@@ -502,6 +533,7 @@ struct cb_names_service *cb_names_open(struct cb_relay *relay)
     if (!names)
         return NULL;
     names->relay = relay;
+    names->listener = -1;
     static char order[] = "fb"; /* the host's list first, as everywhere */
     struct ares_options options = {.flags = ARES_FLAG_NOSEARCH, .timeout = PATIENCE_MS, .tries = TRIES,
                                    .lookups = order, .sock_state_cb = on_socket, .sock_state_cb_data = names};
@@ -523,6 +555,7 @@ void cb_names_close(struct cb_names_service *names)
     if (names->channel)
         ares_destroy(names->channel); /* ends every lookup */
     ares_destroy_options(&names->found);
+    cb_close_cleanup(&names->listener);
     while (names->clients)
         close_client(names->clients);
     names->lookup_count = 0;

@@ -94,7 +94,8 @@ static void answer(struct cb_relay *relay, const struct cb_link_message *asked)
     enum cb_protocol protocol = asked->protocol == CB_PROTOCOL_UDP ? CB_PROTOCOL_UDP : CB_PROTOCOL_TCP;
     struct cb_link_message reply = {.kind = CB_LINK_ANSWER, .id = asked->id};
     bool sends = asked->number == 1;
-    if (!cb_relay_is_resolver(relay, &address, asked->port) &&
+    reply.protocol = cb_relay_is_resolver(relay, &address, asked->port);
+    if (!reply.protocol &&
         !(protocol == CB_PROTOCOL_UDP && !sends && is_known(relay, &address))) {
         struct cb_net_decision decision = cb_relay_decide(relay, protocol, &address, asked->port);
         if (!decision.allowed) {
@@ -145,6 +146,9 @@ static bool obey(struct cb_relay *relay, struct cb_text *packed)
         case CB_LINK_INNER:
             cb_publisher_inner(relay->publisher, fd);
             fd = -1;
+            break;
+        case CB_LINK_EXPECT:
+            cb_names_expect(relay->names, message.port);
             break;
         case CB_LINK_FINISH:
             relay->finishing = true;
@@ -216,6 +220,10 @@ static int set_up(struct cb_relay *relay, struct cb_text *packed)
             if (message.number >= 0 && message.number < CB_DIVERT_SOCKETS && relay->sockets[message.number] < 0)
                 relay->sockets[message.number] = cb_steal_fd(&fd);
             all = message.number == CB_DIVERT_SOCKETS;
+            break;
+        case CB_LINK_RESOLVER:
+            if (cb_names_listen(relay->names, cb_steal_fd(&fd)) < 0)
+                return -1;
             break;
         case CB_LINK_PUBLISH:
             if (cb_publisher_add(relay->publisher, cb_steal_fd(&fd), message.port) < 0)

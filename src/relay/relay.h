@@ -93,6 +93,9 @@ void cb_names_close(struct cb_names_service *names);
 void cb_names_question(struct cb_names_service *names, const struct cb_flow *flow, const uint8_t *bytes, size_t length);
 /* A connection to the resolver; takes the socket. */
 void cb_names_accept(struct cb_names_service *names, int fd);
+/* Serves whoever connects to this socket from a port that is expected; takes it. */
+int cb_names_listen(struct cb_names_service *names, int listener);
+void cb_names_expect(struct cb_names_service *names, uint16_t port);
 /* The names that led to this address, at most `most`. They live until the next question is answered. */
 size_t cb_names_of(const struct cb_names_service *names, const struct cb_address *address, const char **list,
                    size_t most);

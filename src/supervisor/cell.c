@@ -117,6 +117,7 @@ void cellblock_cell_free(cellblock_cell *cell)
         cb_sweep(cell);
     }
     cb_watchdog_free(cell->watchdog);
+    cb_broker_free(cell);
     cb_egress_free(cell->egress);
     cb_cgroup_free(cell->cgroup);
     for (int i = 0; i < 3; i++) {
@@ -577,6 +578,8 @@ int cellblock_dispatch(cellblock_cell *cell, cellblock_error **error)
             on_gone(cell);
         else if (token == &cell->watchdog && !cell->gone)
             cb_watchdog_look(cell);
+        else if (cb_broker_owns(cell, token))
+            cb_broker_event(cell, token);
         else if (token == &cell->egress)
             cb_egress_event(cell);
         else if (token == &cell->listener)
@@ -623,7 +626,7 @@ int cellblock_signal(cellblock_cell *cell, int signal, cellblock_error **error)
 int cellblock_cancel(cellblock_cell *cell, cellblock_error **error)
 {
     if (cell->remote)
-        return cb_remote_signal(cell, -1, error);
+        return cb_remote_signal(cell, CB_ASK_CANCEL, error);
     cb_cell_end(cell, CB_END_CANCELLED, NULL);
     return 0;
 }

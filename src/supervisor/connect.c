@@ -31,14 +31,19 @@ static pid_t process_of(pid_t thread)
     return at && sscanf(at, "\nTgid: %d", &process) == 1 ? process : -1;
 }
 
-/* SOCK_STREAM or SOCK_DGRAM; -1 when it can't be told. */
-static int type_of(const struct cb_call *call, int number)
+int cb_call_socket(const struct cb_call *call, int number)
 {
     pid_t thread = (pid_t)call->notice->pid;
     cb_autofd int process = cb_sys_pidfd_open(thread, 0);
     if (process < 0)
         process = cb_sys_pidfd_open(process_of(thread), 0);
-    cb_autofd int socket = process < 0 ? -1 : cb_sys_pidfd_getfd(process, number, 0);
+    return process < 0 ? -1 : cb_sys_pidfd_getfd(process, number, 0);
+}
+
+/* SOCK_STREAM or SOCK_DGRAM; -1 when it can't be told. */
+static int type_of(const struct cb_call *call, int number)
+{
+    cb_autofd int socket = cb_call_socket(call, number);
     int type;
     socklen_t size = sizeof type;
     return socket < 0 || getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &size) < 0 ? -1 : type;
@@ -71,5 +76,5 @@ int cb_connect_decide(const struct cb_call *call)
     int type = type_of(call, (int)arguments[0]);
     if (sends && type != SOCK_DGRAM)
         return CB_CALL_GO_ON;
-    return cb_egress_ask(call, type == SOCK_DGRAM ? CB_PROTOCOL_UDP : CB_PROTOCOL_TCP, sends, &address, port);
+    return cb_egress_ask(call, type == SOCK_DGRAM ? CB_PROTOCOL_UDP : CB_PROTOCOL_TCP, sends, &address, port, NULL);
 }

@@ -27,6 +27,8 @@ enum { READY_MS = 15000, END_MS = 2000, FIRST_RELAY_ID = 1879048191 };
 /* A call that waits for the relay's word. */
 struct question {
     struct cb_link_message message; /* its id is that of the call */
+    struct cb_errand errand;
+    bool has_errand;
     bool asked;
 };
 
@@ -35,10 +37,12 @@ struct cb_egress {
     int pidfd;
     int netfilter;          /* of the cell's network namespace, for changes of rules */
     struct cb_divert divert;
+    cellblock_policy *policy; /* as it was given: a relay has no use for what paths led to */
     struct question *questions;
     size_t question_count;
     bool over;
     struct cb_traffic traffic;
+    uint16_t resolver;      /* tier landlock: the port of the host's loopback where it listens */
     char text[CB_LINK_TEXT + 1];
 };
 
@@ -55,6 +59,11 @@ bool cb_egress_busy(const struct cb_egress *egress)
 struct cb_traffic cb_egress_traffic(const struct cb_egress *egress)
 {
     return egress ? egress->traffic : (struct cb_traffic){0};
+}
+
+const cellblock_policy *cb_egress_policy(const struct cb_egress *egress)
+{
+    return egress ? egress->policy : NULL;
 }
 
 /* ---- Starting ---- */
@@ -140,36 +149,6 @@ static int publish(const struct cb_publish_rule *rule, void *data)
     return six < 0 ? 0 : tell(publishing->egress, &message, six, publishing->error);
 }
 
-int cb_egress_start(struct cellblock_cell *cell, const cellblock_policy *policy, const char *program,
-                    cellblock_error **error)
-{
-    const struct cb_plan *plan = cell->plan;
-    int ends[2];
-    if (!plan->network.relayed)
-        return 0;
-    struct cb_egress *egress = cell->egress = calloc(1, sizeof *egress);
-    if (!egress)
-        return cb_fail_memory(error);
-    egress->link = egress->pidfd = egress->netfilter = -1;
-    egress->divert = plan->network.divert;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-        return cb_fail_errno(error, "making a socket pair");
-    egress->link = ends[0];
-    cb_autofd int theirs = ends[1];
-    egress->pidfd = cb_launch(program, "relay", theirs);
-    if (egress->pidfd < 0) {
-        cb_fail(error, CELLBLOCK_ERROR_SETUP, errno, "starting the cell's relay, %s", program);
-        cb_error_layer(error, "relay");
-        return cb_error_hint(error, "install the cellblock program, or name it in helper_path");
-    }
-    const struct cb_link_message settings = settings_of(plan);
-    struct publishing publishing = {.egress = egress, .error = error};
-    return tell(egress, &settings, -1, error) < 0 || send_policy(egress, policy, 1, error) < 0 ||
-                   cb_policy_publish_rules(plan->resolved->policy, publish, &publishing) != 0
-               ? -1
-               : 0;
-}
-
 static int wait_until_ready(struct cb_egress *egress, cellblock_error **error)
 {
     struct cb_link_message message;
@@ -185,6 +164,62 @@ static int wait_until_ready(struct cb_egress *egress, cellblock_error **error)
     cb_link_receive(egress->link, &message, egress->text, &fd, MSG_DONTWAIT);
     cb_close_cleanup(&fd);
     return 0;
+}
+
+/* Tier landlock: no sockets come from the cell. Names are asked for by TCP, at a port of the host's loopback. */
+static int begin_brokering(struct cellblock_cell *cell, cellblock_error **error)
+{
+    struct cb_egress *egress = cell->egress;
+    const struct cb_link_message carries = {.kind = CB_LINK_RESOLVER};
+    const struct cb_link_message last = {.kind = CB_LINK_SOCKET, .number = CB_DIVERT_SOCKETS};
+    struct sockaddr_in at;
+    socklen_t size = sizeof at;
+    cb_autofd int listener = listen_at(AF_INET, 0);
+    if (listener < 0 || getsockname(listener, (struct sockaddr *)&at, &size) < 0)
+        return cb_fail_errno(error, "making a socket for the cell's resolver");
+    egress->resolver = ntohs(at.sin_port);
+    return tell(egress, &carries, listener, error) < 0 || tell(egress, &last, -1, error) < 0 ||
+                   wait_until_ready(egress, error) < 0
+               ? -1
+               : 0;
+}
+
+uint16_t cb_egress_resolver(struct cb_egress *egress, uint16_t port)
+{
+    const struct cb_link_message message = {.kind = CB_LINK_EXPECT, .port = port};
+    return cb_link_send(egress->link, &message, NULL, 0, -1, MSG_DONTWAIT) < 0 ? 0 : egress->resolver;
+}
+
+int cb_egress_start(struct cellblock_cell *cell, const cellblock_policy *policy, const char *program,
+                    cellblock_error **error)
+{
+    const struct cb_plan *plan = cell->plan;
+    int ends[2];
+    if (!plan->network.relay)
+        return 0;
+    struct cb_egress *egress = cell->egress = calloc(1, sizeof *egress);
+    if (!egress)
+        return cb_fail_memory(error);
+    egress->link = egress->pidfd = egress->netfilter = -1;
+    egress->divert = plan->network.divert;
+    if (cb_policy_copy(policy, &egress->policy, error) < 0)
+        return -1;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+        return cb_fail_errno(error, "making a socket pair");
+    egress->link = ends[0];
+    cb_autofd int theirs = ends[1];
+    egress->pidfd = cb_launch(program, "relay", theirs);
+    if (egress->pidfd < 0) {
+        cb_fail(error, CELLBLOCK_ERROR_SETUP, errno, "starting the cell's relay, %s", program);
+        cb_error_layer(error, "relay");
+        return cb_error_hint(error, "install the cellblock program, or name it in helper_path");
+    }
+    const struct cb_link_message settings = settings_of(plan);
+    struct publishing publishing = {.egress = egress, .error = error};
+    if (tell(egress, &settings, -1, error) < 0 || send_policy(egress, policy, 1, error) < 0)
+        return -1;
+    return plan->network.brokered ? begin_brokering(cell, error)
+                                  : cb_policy_publish_rules(plan->resolved->policy, publish, &publishing);
 }
 
 int cb_egress_take(struct cellblock_cell *cell, int which, int fd, cellblock_error **error)
@@ -233,12 +268,18 @@ static void ask_waiting(struct cb_egress *egress)
 }
 
 int cb_egress_ask(const struct cb_call *call, enum cb_protocol protocol, bool sends, const struct cb_address *address,
-                  uint16_t port)
+                  uint16_t port, const struct cb_errand *errand)
 {
     struct cb_egress *egress = call->cell->egress;
     struct question *question = egress->over ? NULL : cb_array_push(&egress->questions, &egress->question_count);
-    if (!question)
+    if (!question) {
+        if (errand)
+            close(errand->socket);
         return -ENETDOWN;
+    }
+    question->has_errand = errand != NULL;
+    if (errand)
+        question->errand = *errand;
     question->message = (struct cb_link_message){.kind = CB_LINK_ASK, .id = call->notice->id, .number = sends,
                                                  .address = *address, .port = port, .protocol = (uint16_t)protocol};
     ask_waiting(egress);
@@ -251,8 +292,16 @@ static void on_answer(struct cellblock_cell *cell, const struct cb_link_message 
     for (size_t i = 0; i < egress->question_count; i++) {
         if (egress->questions[i].message.id != message->id)
             continue;
+        struct question question = egress->questions[i];
+        int errnum = message->number > 0 && message->number < 4096 ? message->number : 0;
         egress->questions[i] = egress->questions[--egress->question_count];
-        answer_call(cell, message->id, message->number > 0 && message->number < 4096 ? message->number : 0);
+        if (errnum == 0 && question.has_errand) {
+            cb_broker_go(cell, message->id, &question.errand, message->protocol == 1);
+            break;
+        }
+        if (question.has_errand)
+            close(question.errand.socket);
+        answer_call(cell, message->id, errnum);
         break;
     }
     ask_waiting(egress);
@@ -353,20 +402,25 @@ static int divert_again(struct cb_egress *egress, const struct cb_divert *divert
     return 0;
 }
 
-int cb_egress_change(struct cellblock_cell *cell, const cellblock_policy *policy, bool cut, cellblock_error **error)
+int cb_egress_change(struct cellblock_cell *cell, cellblock_policy *policy, bool cut, cellblock_error **error)
 {
     struct cb_egress *egress = cell->egress;
     struct cb_divert divert;
-    if (!egress || egress->over)
-        return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "%s", egress ? "the cell has ended"
-                       : "the cell has no relay: it was started without rules for the network");
+    if (egress->over)
+        return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "the cell has ended");
     if (cb_plan_divert(policy, &divert, error) < 0)
         return -1;
-    bool ports = divert.count != egress->divert.count ||
-                 memcmp(divert.loopback, egress->divert.loopback, divert.count * sizeof *divert.loopback) != 0;
-    return send_policy(egress, policy, cut ? 2 : 1, error) < 0 || (ports && divert_again(egress, &divert, error) < 0)
-               ? -1
-               : 0;
+    if (cut && cell->plan->network.brokered)
+        return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0,
+                       "connections can't be cut in tier landlock: the code has the sockets");
+    bool ports = !cell->plan->network.brokered &&
+                 (divert.count != egress->divert.count ||
+                  memcmp(divert.loopback, egress->divert.loopback, divert.count * sizeof *divert.loopback) != 0);
+    if (send_policy(egress, policy, cut ? 2 : 1, error) < 0 || (ports && divert_again(egress, &divert, error) < 0))
+        return -1;
+    cellblock_policy_free(egress->policy);
+    egress->policy = policy;
+    return 0;
 }
 
 /* ---- Ending ---- */
@@ -401,6 +455,10 @@ void cb_egress_free(struct cb_egress *egress)
         close(egress->pidfd);
     }
     cb_close_cleanup(&egress->netfilter);
+    cellblock_policy_free(egress->policy);
+    for (size_t i = 0; i < egress->question_count; i++)
+        if (egress->questions[i].has_errand)
+            close(egress->questions[i].errand.socket);
     free(egress->questions);
     free(egress);
 }

@@ -13,15 +13,20 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+static void add_error(struct cb_text *reply, const cellblock_error *error)
+{
+    cb_frame_number(reply, cellblock_error_code(error));
+    cb_frame_number(reply, (uint64_t)cellblock_error_errno(error));
+    cb_frame_string(reply, cellblock_error_message(error));
+    cb_frame_string(reply, cellblock_error_layer(error));
+    cb_frame_string(reply, cellblock_error_hint(error));
+}
+
 static int reply_error(int fd, const cellblock_error *error)
 {
     cb_autotext struct cb_text reply = {0};
     cb_frame_number(&reply, CB_REPLY_ERROR);
-    cb_frame_number(&reply, cellblock_error_code(error));
-    cb_frame_number(&reply, (uint64_t)cellblock_error_errno(error));
-    cb_frame_string(&reply, cellblock_error_message(error));
-    cb_frame_string(&reply, cellblock_error_layer(error));
-    cb_frame_string(&reply, cellblock_error_hint(error));
+    add_error(&reply, error);
     return cb_frame_send(fd, &reply, NULL, 0);
 }
 
@@ -40,6 +45,7 @@ static int start_for_caller(int fd, cellblock_cell **cell, cellblock_error **err
     options.directory = cb_read_string(&reader);
     options.collect = (int)cb_read_number(&reader);
     options.foreground = (int)cb_read_number(&reader);
+    options.network = (int)cb_read_number(&reader);
     uint64_t given = cb_read_number(&reader);
     cellblock_policy *policy = NULL;
     if (cb_policy_unpack(&reader, &policy, error) < 0)
@@ -69,10 +75,37 @@ static bool tell_reads(int fd, const cellblock_cell *cell, int *told)
 }
 
 /* Returns false when the caller is gone. */
+static bool change_rules(int fd, cellblock_cell *cell)
+{
+    cb_autotext struct cb_text request = {0}, reply = {0};
+    cellblock_error *error = NULL;
+    size_t length = 0;
+    if (cb_frame_receive(fd, &request, NULL) < 0)
+        return false;
+    struct cb_frame_reader reader = {.at = request.data, .left = request.length};
+    const char *name = cb_read_string(&reader);
+    bool adds = cb_read_number(&reader);
+    const char *text = cb_read_bytes(&reader, &length);
+    bool cut = cb_read_number(&reader);
+    if (reader.failed || !name)
+        return false;
+    int failed = adds ? cellblock_rules_add(cell, text, length, name, &error)
+                      : cellblock_rules_remove(cell, name, cut, &error);
+    cb_frame_number(&reply, CB_REPLY_CHANGED);
+    cb_frame_number(&reply, failed != 0);
+    if (failed)
+        add_error(&reply, error);
+    cellblock_error_free(error);
+    return cb_frame_send(fd, &reply, NULL, 0) == 0;
+}
+
+/* Returns false when the caller is gone. */
 static bool obey(int fd, cellblock_cell *cell)
 {
     int32_t number;
     ssize_t got = recv(fd, &number, sizeof number, MSG_DONTWAIT);
+    if (got == sizeof number && number == CB_ASK_RULES)
+        return change_rules(fd, cell);
     if (got == sizeof number && number < 0)
         cellblock_cancel(cell, NULL);
     else if (got == sizeof number)

@@ -51,9 +51,11 @@ int cb_call_done(const struct cb_call *call)
 static int decide(const struct cb_call *call)
 {
     switch (call->notice->data.nr) {
+    case SYS_socket:
+        return cb_broker_decide(call);
     case SYS_connect:
     case SYS_sendto:
-        return cb_connect_decide(call);
+        return call->cell->plan->network.brokered ? cb_broker_decide(call) : cb_connect_decide(call);
     case SYS_memfd_create:
     case SYS_shmget:
     case SYS_semget:

@@ -116,6 +116,7 @@ int cb_remote_start(struct cellblock_cell *cell, const cellblock_policy *policy,
     cb_frame_string(&request, options->directory ? options->directory : here);
     cb_frame_number(&request, options->collect != 0);
     cb_frame_number(&request, options->foreground != 0);
+    cb_frame_number(&request, options->network != 0);
     bool own = options->stdio[0] == 0 && options->stdio[1] == 0 && options->stdio[2] == 0;
     int fds[3];
     size_t count = 0;
@@ -139,22 +140,52 @@ int cb_remote_start(struct cellblock_cell *cell, const cellblock_policy *policy,
     return cb_read_number(&reader) == CB_REPLY_STARTED ? 0 : take_error(&reader, error);
 }
 
+/* Waits for a reply, and takes it. Each comes in one piece, the result at the very end. Returns which, or -1. */
+static int take_reply(struct cb_remote *remote, struct cb_frame_reader *reader, cellblock_error **error)
+{
+    if (cb_frame_receive(remote->socket, &remote->reply, NULL) < 0)
+        return cb_fail_errno(error, "the helper program of the cell");
+    *reader = (struct cb_frame_reader){.at = remote->reply.data, .left = remote->reply.length};
+    int kind = (int)cb_read_number(reader);
+    if (kind == CB_REPLY_READS)
+        remote->reads = cb_read_number(reader) != 0;
+    else if (kind != CB_REPLY_CHANGED)
+        remote->over = true;
+    return kind;
+}
+
 int cb_remote_dispatch(struct cellblock_cell *cell, cellblock_error **error)
 {
     struct cb_remote *remote = cell->remote;
     struct pollfd ready = {.fd = remote->socket, .events = POLLIN};
+    struct cb_frame_reader reader;
     if (remote->over)
         return 1;
     if (poll(&ready, 1, 0) <= 0)
         return 0;
-    /* Each reply comes in one piece, the result at the very end. */
-    if (cb_frame_receive(remote->socket, &remote->reply, NULL) < 0)
-        return cb_fail_errno(error, "the helper program of the cell");
-    struct cb_frame_reader reader = {.at = remote->reply.data, .left = remote->reply.length};
-    remote->over = cb_read_number(&reader) != CB_REPLY_READS;
-    if (!remote->over)
-        remote->reads = cb_read_number(&reader) != 0;
-    return remote->over;
+    return take_reply(remote, &reader, error) < 0 ? -1 : remote->over;
+}
+
+int cb_remote_rules(struct cellblock_cell *cell, const char *name, const char *text, size_t length, bool cut,
+                    cellblock_error **error)
+{
+    struct cb_remote *remote = cell->remote;
+    cb_autotext struct cb_text request = {0};
+    struct cb_frame_reader reader;
+    cb_frame_string(&request, name);
+    cb_frame_number(&request, text != NULL);
+    cb_frame_bytes(&request, text ? text : "", length);
+    cb_frame_number(&request, cut);
+    if (!remote->over && (cb_remote_signal(cell, CB_ASK_RULES, error) < 0 ||
+                          cb_frame_send(remote->socket, &request, NULL, 0) < 0))
+        return cb_fail_errno(error, "talking to the helper program");
+    int kind = CB_REPLY_READS;
+    while (!remote->over && kind == CB_REPLY_READS)
+        if ((kind = take_reply(remote, &reader, error)) < 0)
+            return -1;
+    if (remote->over)
+        return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "the cell has ended");
+    return cb_read_number(&reader) ? take_error(&reader, error) : 0;
 }
 
 bool cb_remote_reads(const struct cellblock_cell *cell)

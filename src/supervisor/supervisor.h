@@ -59,6 +59,7 @@ struct cellblock_cell {
     struct cb_watchdog *watchdog; /* or NULL: nothing to watch */
     struct cb_terminal *terminal; /* of the cell's own, or NULL */
     struct cb_egress *egress; /* the way out, or NULL */
+    struct cb_connecting *connecting; /* tier landlock: calls of connect() that wait for the outside */
     struct cb_peaks peaks;
     bool status_known;
     int status;             /* as from wait(), reported by init */

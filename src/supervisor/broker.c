@@ -1,0 +1,221 @@
+/* Tier landlock, with rules for the network or for unix sockets: there is no network namespace to divert anything in, so
+ * the code gets sockets that the supervisor makes, and the supervisor connects them, on a duplicate of its own.
+ *
+ * The calls are never let go on: the kernel does not see the code's own socket() and connect() at all, so there is
+ * nothing that another thread could change after it was looked at. Landlock (without a rule for any port) refuses what
+ * would get past that; listening, binding and datagrams are refused by the filter. Where to is decided by the relay, as
+ * in the other tier; it also is the resolver, which programs are told to ask by TCP (RES_OPTIONS in the environment).
+ *
+ * A blocking socket is made non-blocking for as long as its connect() lasts: the supervisor waits for nobody. */
+#include "supervisor/egress.h"
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/missing.h"
+#include "policy/network.h"
+#include "supervisor/paths.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+
+/* A blocking connect() that is under way. */
+struct cb_connecting {
+    struct cb_connecting *next;
+    uint64_t id;
+    struct cb_errand errand;
+};
+
+static void answer(struct cellblock_cell *cell, uint64_t id, int errnum)
+{
+    struct cb_seccomp_notif_resp response = {.id = id, .error = -errnum};
+    if (ioctl(cell->listener, CB_SECCOMP_IOCTL_NOTIF_SEND, &response) < 0 && errno != ENOENT && errno != EINTR)
+        cell->broken = errno;
+}
+
+static void finish(struct cellblock_cell *cell, uint64_t id, struct cb_errand *errand, int errnum)
+{
+    fcntl(errand->socket, F_SETFL, errand->flags);
+    cb_close_cleanup(&errand->socket);
+    answer(cell, id, errnum);
+}
+
+/* ---- socket() ---- */
+
+static int make_socket(const struct cb_call *call)
+{
+    const struct seccomp_data *data = &call->notice->data;
+    int domain = (int)data->args[0], type = (int)data->args[1], protocol = (int)data->args[2];
+    const int extra = SOCK_CLOEXEC | SOCK_NONBLOCK;
+    bool internet = (domain == AF_INET || domain == AF_INET6) && (protocol == 0 || protocol == IPPROTO_TCP);
+    bool local = domain == AF_UNIX && protocol == 0 && call->cell->plan->resolved->socket_count > 0;
+    if ((type & ~extra) != SOCK_STREAM || !(internet || local))
+        return -EACCES;
+    cb_autofd int made = socket(domain, type | SOCK_CLOEXEC, protocol);
+    return made < 0 ? -errno : cb_call_give(call, made, type & SOCK_CLOEXEC ? O_CLOEXEC : 0);
+}
+
+/* ---- connect() to a unix socket that a rule grants ---- */
+
+/* By what it is, not by what it is called: the socket of the rule is connected to through its descriptor. */
+static int connect_local(const struct cb_call *call, int socket, const struct sockaddr_un *given, size_t length)
+{
+    const struct cb_resolved *resolved = call->cell->plan->resolved;
+    char path[sizeof given->sun_path + 1] = "";
+    struct stat wanted, found;
+    if (length <= offsetof(struct sockaddr_un, sun_path) || given->sun_path[0] != '/')
+        return -EACCES;
+    memcpy(path, given->sun_path, length - offsetof(struct sockaddr_un, sun_path));
+    if (stat(path, &wanted) < 0)
+        return -errno;
+    for (size_t i = 0; i < resolved->socket_count; i++) {
+        if (fstat(resolved->sockets[i].fd, &found) < 0 || found.st_dev != wanted.st_dev || found.st_ino != wanted.st_ino)
+            continue;
+        struct sockaddr_un place = {.sun_family = AF_UNIX};
+        char name[64];
+        cb_path_to(resolved->sockets[i].fd, name);
+        memcpy(place.sun_path, name, strlen(name) + 1);
+        int flags = fcntl(socket, F_GETFL);
+        if (flags < 0 || fcntl(socket, F_SETFL, flags | O_NONBLOCK) < 0)
+            return -errno;
+        int failed = connect(socket, (struct sockaddr *)&place, sizeof place) < 0 ? -errno : 0;
+        fcntl(socket, F_SETFL, flags);
+        return failed;
+    }
+    return -EACCES;
+}
+
+/* ---- connect() to the network ---- */
+
+static int connect_call(const struct cb_call *call)
+{
+    const struct seccomp_data *data = &call->notice->data;
+    size_t length = data->args[2] & 0xffffffff;
+    struct sockaddr_storage given = {0};
+    if (length > sizeof given || length < sizeof(sa_family_t))
+        return -EINVAL;
+    int failed = cb_call_read(call, data->args[1], &given, length);
+    if (failed)
+        return failed;
+    cb_autofd int socket = cb_call_socket(call, (int)data->args[0]);
+    int domain = -1, type = -1;
+    socklen_t size = sizeof domain;
+    if (socket < 0)
+        return errno == EBADF ? -EBADF : -EACCES;
+    if (getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size) < 0 ||
+        getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &size) < 0)
+        return -errno;
+    if (domain == AF_UNIX && given.ss_family == AF_UNIX && type == SOCK_STREAM)
+        return connect_local(call, socket, (const struct sockaddr_un *)&given, length);
+    struct cb_errand errand = {.flags = fcntl(socket, F_GETFL)};
+    if ((domain != AF_INET && domain != AF_INET6) || type != SOCK_STREAM || !call->cell->egress ||
+        !cb_address_from((struct sockaddr *)&given, length, &errand.address, &errand.port))
+        return given.ss_family == AF_UNSPEC ? -EACCES : -EAFNOSUPPORT;
+    errand.address = cb_address_plain(errand.address);
+    const struct cb_address address = errand.address;
+    errand.socket = cb_steal_fd(&socket);
+    return cb_egress_ask(call, CB_PROTOCOL_TCP, false, &address, errand.port, &errand);
+}
+
+/* An IPv6 socket reaches IPv4 addresses by another spelling. */
+static socklen_t spell(int socket, const struct cb_address *address, uint16_t port, struct sockaddr_storage *to)
+{
+    int domain = AF_INET;
+    socklen_t size = sizeof domain;
+    getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size);
+    if (domain != AF_INET6 || address->family != AF_INET)
+        return cb_address_to(address, port, to);
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    six.sin6_addr.s6_addr[10] = six.sin6_addr.s6_addr[11] = 0xff;
+    memcpy(six.sin6_addr.s6_addr + 12, address->bytes, 4);
+    memcpy(to, &six, sizeof six);
+    return sizeof six;
+}
+
+/* The resolver serves connections that were announced to it, by the port that they come from. */
+static int aim_at_resolver(struct cellblock_cell *cell, struct cb_errand *errand)
+{
+    struct sockaddr_storage at;
+    struct cb_address own = {.family = AF_INET, .bytes = {127, 0, 0, 1}};
+    socklen_t size = spell(errand->socket, &own, 0, &at);
+    uint16_t port;
+    if (bind(errand->socket, (struct sockaddr *)&at, size) < 0)
+        return -1;
+    size = sizeof at;
+    if (getsockname(errand->socket, (struct sockaddr *)&at, &size) < 0 ||
+        !cb_address_from((struct sockaddr *)&at, size, &own, &port))
+        return -1;
+    errand->address = (struct cb_address){.family = AF_INET, .bytes = {127, 0, 0, 1}};
+    errand->port = cb_egress_resolver(cell->egress, port);
+    errno = EAGAIN;
+    return errand->port ? 0 : -1;
+}
+
+void cb_broker_go(struct cellblock_cell *cell, uint64_t id, struct cb_errand *errand, bool resolver)
+{
+    struct sockaddr_storage address;
+    if (fcntl(errand->socket, F_SETFL, errand->flags | O_NONBLOCK) < 0 ||
+        (resolver && aim_at_resolver(cell, errand) < 0)) {
+        finish(cell, id, errand, errno);
+        return;
+    }
+    socklen_t size = spell(errand->socket, &errand->address, errand->port, &address);
+    int failed = connect(errand->socket, (struct sockaddr *)&address, size) < 0 ? errno : 0;
+    if (failed != EINPROGRESS || errand->flags & O_NONBLOCK) {
+        finish(cell, id, errand, failed);
+        return;
+    }
+    struct cb_connecting *waiting = calloc(1, sizeof *waiting);
+    struct epoll_event event = {.events = EPOLLOUT | EPOLLONESHOT, .data.ptr = waiting};
+    if (!waiting || epoll_ctl(cell->epoll, EPOLL_CTL_ADD, errand->socket, &event) < 0) {
+        free(waiting);
+        finish(cell, id, errand, ENOBUFS);
+        return;
+    }
+    *waiting = (struct cb_connecting){.next = cell->connecting, .id = id, .errand = *errand};
+    cell->connecting = waiting;
+}
+
+bool cb_broker_owns(const struct cellblock_cell *cell, const void *token)
+{
+    const struct cb_connecting *at = cell->connecting;
+    while (at && at != token)
+        at = at->next;
+    return at != NULL;
+}
+
+void cb_broker_event(struct cellblock_cell *cell, void *token)
+{
+    struct cb_connecting *waiting = token, **at = &cell->connecting;
+    int errnum = 0;
+    socklen_t size = sizeof errnum;
+    while (*at != waiting)
+        at = &(*at)->next;
+    *at = waiting->next;
+    getsockopt(waiting->errand.socket, SOL_SOCKET, SO_ERROR, &errnum, &size);
+    epoll_ctl(cell->epoll, EPOLL_CTL_DEL, waiting->errand.socket, NULL);
+    finish(cell, waiting->id, &waiting->errand, errnum);
+    free(waiting);
+}
+
+void cb_broker_free(struct cellblock_cell *cell)
+{
+    while (cell->connecting) {
+        struct cb_connecting *waiting = cell->connecting;
+        cell->connecting = waiting->next;
+        cb_close_cleanup(&waiting->errand.socket);
+        free(waiting);
+    }
+}
+
+int cb_broker_decide(const struct cb_call *call)
+{
+    return call->notice->data.nr == SYS_socket ? make_socket(call) : connect_call(call);
+}
