@@ -141,7 +141,7 @@ static int publish(const struct cb_publish_rule *rule, void *data)
     if (four < 0) {
         cb_fail(publishing->error, CELLBLOCK_ERROR_SETUP, errno, "publishing the cell's port %u as 127.0.0.1:%u", rule->port,
                 rule->as);
-        return cb_error_hint(publishing->error, "choose another port of the host: --publish OTHER:%u", rule->port);
+        return cb_error_hint(publishing->error, "choose another port of the host: --publish %u:OTHER", rule->port);
     }
     if (tell(publishing->egress, &message, four, publishing->error) < 0)
         return -1;
