@@ -7,6 +7,7 @@
 #include "policy/pack.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,6 +169,16 @@ static void tell_failure(struct cb_relay *relay, const char *step)
     cb_link_send(relay->link, &message, step, strlen(step), -1, 0);
 }
 
+/* Whatever the caller left open is not ours, its standard streams included. */
+static void leave_descriptors(int link)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int i = 0; i < 3; i++)
+        if (null < 0 || dup2(null, i) < 0)
+            close(i);
+    cb_sys_close_range((unsigned)link + 1, ~0U, 0);
+}
+
 static void raise_open_files(void)
 {
     struct rlimit files;
@@ -314,7 +325,7 @@ int cellblock_relay_serve(int fd)
     relay->epoll = -1;
     for (size_t i = 0; i < CB_DIVERT_SOCKETS; i++)
         relay->sockets[i] = -1;
-    cb_sys_close_range((unsigned)fd + 1, ~0U, 0); /* whatever the caller left open is not ours */
+    leave_descriptors(fd);
     signal(SIGPIPE, SIG_IGN);
     raise_open_files();
     int failed = set_up(relay, &packed);

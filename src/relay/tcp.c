@@ -33,6 +33,7 @@ enum {
     ARRIVAL_MS = 20000,         /* for a connection that was let through to arrive */
     OUTSIDE_MS = 180000,        /* for one outside to be made; the kernel gives up before */
     IDLE_MS = 2 * 3600 * 1000,
+    HALF_MS = 10 * 60 * 1000,   /* likewise, with one direction ended: the program may have closed and be gone */
     DESCRIPTORS_EACH = 6,
 };
 
@@ -529,7 +530,8 @@ void cb_tcp_tick(struct cb_tcp *tcp)
     static const uint64_t most[] = {[ASKED] = OUTSIDE_MS, [LET_THROUGH] = ARRIVAL_MS, [JOINED] = IDLE_MS};
     for (struct connection *at = tcp->all, *next; at; at = next) {
         next = at->next;
-        if (tcp->relay->now - at->since > most[at->state])
+        bool half = at->out.shut || at->in.shut;
+        if (tcp->relay->now - at->since > (half ? HALF_MS : most[at->state]))
             drop(at, true);
     }
 }

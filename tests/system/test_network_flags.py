@@ -150,10 +150,3 @@ def test_limits(cellblock, workspace, flag, key, value):
     ran = cellblock.run("true", flags=["--plan", flag, value])
     assert ran.json["report"]["requested"]["limits"][key] == {"1M": 1 << 20, "7": 7}[value]
     assert cellblock.run("true", flags=[flag, "0"]).status == 125
-
-
-@pytest.mark.parametrize("flags, word", [(["--net", "a.b:1"], "network"), (["--socket", "/run/s"], "sockets"),
-                                         (["--publish", "8080"], "publish")])
-def test_rules_that_can_not_be_applied_refuse_the_run(cellblock, flags, word):
-    ran = cellblock.run("true", flags=flags)
-    assert ran.status == 125 and f'rules in "{word}"' in ran.err
