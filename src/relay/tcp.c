@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -316,20 +317,12 @@ static void let_through(struct cb_relay *relay, uint8_t *first, size_t length, i
     cb_relay_inject(relay, family, first, length);
 }
 
-static void on_outer(struct cb_source *source, uint32_t events)
+/* The outside has answered. */
+static void settle(struct connection *connection)
 {
-    struct connection *connection = cb_container_of(source, struct connection, outer_source);
     struct cb_relay *relay = connection->tcp->relay;
     int errnum = 0;
     socklen_t size = sizeof errnum;
-    if (connection->dead)
-        return;
-    if (connection->state == JOINED) {
-        carry(connection);
-        return;
-    }
-    if (connection->state != ASKED || !(events & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
-        return;
     getsockopt(connection->outer, SOL_SOCKET, SO_ERROR, &errnum, &size);
     if (errnum) {
         refuse(relay, connection->first, connection->first_length, connection->flow.target.family, errnum);
@@ -341,28 +334,52 @@ static void on_outer(struct cb_source *source, uint32_t events)
     let_through(relay, connection->first, connection->first_length, connection->flow.target.family);
 }
 
+static void on_outer(struct cb_source *source, uint32_t events)
+{
+    struct connection *connection = cb_container_of(source, struct connection, outer_source);
+    if (connection->dead)
+        return;
+    if (connection->state == JOINED)
+        carry(connection);
+    else if (connection->state == ASKED && events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
+        settle(connection);
+}
+
+static int connect_outside(struct connection *connection)
+{
+    const struct cb_address plain = cb_address_plain(connection->flow.target);
+    struct sockaddr_storage address;
+    socklen_t size = cb_address_to(&plain, connection->flow.target_port, &address);
+    connection->outer = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    return connection->outer < 0 || (connect(connection->outer, (struct sockaddr *)&address, size) < 0 &&
+                                     errno != EINPROGRESS)
+               ? -1
+               : 0;
+}
+
 static void ask(struct cb_tcp *tcp, const struct cb_flow *flow, const uint8_t *first, size_t length)
 {
-    struct cb_relay *relay = tcp->relay;
     struct connection *connection = tcp->count < tcp->most ? add(tcp, flow) : NULL;
+    const int on = 1;
     if (!connection)
         return; /* the program's kernel asks again soon */
     memcpy(connection->first, first, length);
     connection->first_length = length;
-    const struct cb_address plain = cb_address_plain(flow->target);
-    struct sockaddr_storage address;
-    socklen_t size = cb_address_to(&plain, flow->target_port, &address);
-    const int on = 1;
-    connection->outer = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (connection->outer >= 0)
-        setsockopt(connection->outer, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    if (connection->outer < 0 ||
-        cb_relay_watch(relay, connection->outer, &connection->outer_source,
-                       EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) < 0 ||
-        (connect(connection->outer, (struct sockaddr *)&address, size) < 0 && errno != EINPROGRESS)) {
-        refuse(relay, first, length, flow->target.family, errno == EAFNOSUPPORT ? ENETUNREACH : errno);
+    if (connect_outside(connection) < 0) {
+        refuse(tcp->relay, first, length, flow->target.family, errno == EAFNOSUPPORT ? ENETUNREACH : errno);
         drop(connection, false);
+        return;
     }
+    /* What is near answers at once: the program is not kept waiting for our next turn. */
+    struct pollfd ready = {.fd = connection->outer, .events = POLLOUT};
+    if (poll(&ready, 1, 0) == 1)
+        settle(connection);
+    if (connection->dead)
+        return;
+    setsockopt(connection->outer, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    if (cb_relay_watch(tcp->relay, connection->outer, &connection->outer_source,
+                       EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) < 0)
+        drop(connection, true);
 }
 
 static bool is_loopback(const struct cb_address *address)
