@@ -152,6 +152,8 @@ enum cb_test_layer {
     CB_OFF_PROC = 1 << 10,     /* /proc writable */
     CB_OFF_IDS = 1 << 11,      /* root stays root */
     CB_OFF_CGROUP = 1 << 12,   /* the watchdog keeps all limits */
+    CB_OFF_RELAY = 1 << 13,    /* what arrives at the relay is not judged: only connect() is, when it is asked about */
+    CB_OFF_BROKER = 1 << 14,   /* tier landlock: an allowed connect() goes on in the kernel */
 };
 #ifdef CELLBLOCK_TEST_HOOKS
 unsigned cb_layers_turned_off(void);

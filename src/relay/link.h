@@ -12,7 +12,7 @@
 
 enum cb_link_kind {
     /* supervisor → relay */
-    CB_LINK_SETTINGS = 1,   /* counts: bytes, connections, uid, gid (0: stay as you are) */
+    CB_LINK_SETTINGS = 1,   /* counts: bytes, connections, uid, gid (0: stay as you are); `number` is 0, but in tests */
     CB_LINK_POLICY,         /* a piece of the packed policy in `text`; `number` is 1 for the last one, which takes
                              * effect, and 2 if connections that it no longer allows are to be cut */
     CB_LINK_SOCKET,         /* carries a socket of base/divert.h: `number` */

@@ -44,6 +44,9 @@ struct cb_relay {
     uint64_t most_bytes, most_connections;
     bool limit_told;
     bool finishing;             /* the cell is gone */
+#ifdef CELLBLOCK_TEST_HOOKS
+    bool unjudged;              /* a test has turned decisions on packets off */
+#endif
     bool failed;                /* no memory for something that can't be done without */
 };
 
@@ -60,6 +63,10 @@ bool cb_relay_is_resolver(const struct cb_relay *relay, const struct cb_address 
 /* May the cell talk to this address? With the names that led to it for this cell. */
 struct cb_net_decision cb_relay_decide(struct cb_relay *relay, enum cb_protocol protocol,
                                        const struct cb_address *address, uint16_t port);
+
+/* The same, of something that has arrived. */
+struct cb_net_decision cb_relay_judge(struct cb_relay *relay, enum cb_protocol protocol,
+                                      const struct cb_address *address, uint16_t port);
 
 /* ---- Connections: tcp.c ---- */
 

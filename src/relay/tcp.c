@@ -408,7 +408,7 @@ static void first_packet(struct cb_tcp *tcp, uint8_t *packet, size_t length)
         let_through(relay, packet, length, flow.target.family);
     if (known || relay->finishing)
         return;
-    struct cb_net_decision decision = cb_relay_decide(relay, CB_PROTOCOL_TCP, &flow.target, flow.target_port);
+    struct cb_net_decision decision = cb_relay_judge(relay, CB_PROTOCOL_TCP, &flow.target, flow.target_port);
     if (decision.allowed) {
         ask(tcp, &flow, packet, length);
     } else if (!is_loopback(&flow.target)) { /* which without a rule is the cell's own */

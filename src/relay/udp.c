@@ -163,7 +163,7 @@ static struct route *route_for(struct cb_udp *udp, const struct cb_flow *flow)
 static void datagram(struct cb_udp *udp, const struct cb_flow *flow, const uint8_t *payload, size_t length)
 {
     struct cb_relay *relay = udp->relay;
-    struct cb_net_decision decision = cb_relay_decide(relay, CB_PROTOCOL_UDP, &flow->target, flow->target_port);
+    struct cb_net_decision decision = cb_relay_judge(relay, CB_PROTOCOL_UDP, &flow->target, flow->target_port);
     if (!decision.allowed && cb_relay_is_resolver(relay, &flow->target, flow->target_port)) {
         cb_names_question(relay->names, flow, payload, length);
         return;

@@ -108,7 +108,7 @@ static int send_policy(struct cb_egress *egress, const cellblock_policy *policy,
 static struct cb_link_message settings_of(const struct cb_plan *plan)
 {
     unsigned id = !plan->privileged ? 0 : cb_id_mapped(FIRST_RELAY_ID) ? FIRST_RELAY_ID : CB_NOBODY;
-    return (struct cb_link_message){.kind = CB_LINK_SETTINGS,
+    return (struct cb_link_message){.kind = CB_LINK_SETTINGS, .number = !cb_layer_on(plan, CB_OFF_RELAY),
                                     .counts = {plan->network.bytes, plan->network.connections, id, id}};
 }
 
