@@ -47,6 +47,7 @@ bench:
 	bench/start
 	bench/overhead
 	bench/limits
+	bench/network
 
 install: all
 	$(MESON) configure $(BUILD) --prefix $(abspath $(PREFIX))
@@ -66,7 +67,7 @@ help:
 	@echo 'make quick      the unit tests and a part of the system tests, in less than two minutes'
 	@echo 'make asan       build with address and undefined-behaviour sanitizers, and run the tests on that'
 	@echo 'make fuzz       fuzz the parsers for a bounded time (FUZZ_SECONDS, 30 unless set)'
-	@echo 'make bench      start time and overhead against bare and bubblewrap, as ratios'
+	@echo 'make bench      start time, overhead and network against bare and peers, as ratios'
 	@echo 'make matrix     tests on the oldest kernel, in an emulated machine (tests/matrix has options for others)'
 	@echo 'make fresh      `make demo` and `make check` in a clean Debian 12, from a clone of HEAD (needs root)'
 	@echo 'make install    into PREFIX ($(PREFIX)), below DESTDIR if that is set'

@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-const uint8_t cb_divert_own4[4] = {192, 0, 2, 1};
+const uint8_t cb_divert_own4[4] = {192, 0, 0, 8};
 const uint8_t cb_divert_own6[16] = {0xfd, 0x00, 0x00, 0xcb, [15] = 1};
 const uint8_t cb_divert_resolver[4] = {127, 0, 0, 53};
 
@@ -282,11 +282,11 @@ static void give_to_socket(struct cb_netlink *batch, int family, uint8_t protoco
     end_rule(&rule);
 }
 
-void cb_divert_rules(struct cb_netlink *batch, const struct cb_divert *divert, int family)
+void cb_divert_rules(struct cb_netlink *batch, const struct cb_divert *divert, int family, bool again)
 {
     border(batch, NFNL_MSG_BATCH_BEGIN);
-    table_message(batch, NFT_MSG_NEWTABLE, family); /* so that there is one to delete */
-    table_message(batch, NFT_MSG_DELTABLE, family);
+    if (again)
+        table_message(batch, NFT_MSG_DELTABLE, family);
     table_message(batch, NFT_MSG_NEWTABLE, family);
     add_chain(batch, family, diverted, false);
     add_chain(batch, family, arrivals, true);

@@ -1,6 +1,6 @@
 /* The rules by which a cell's network namespace hands everything that leaves for elsewhere to one set of sockets.
  *
- *   address     192.0.2.1 and fd00:cb::1 belong to loopback: what the cell is, seen from its own connections
+ *   address     192.0.0.8 (the dummy address of RFC 7600) and fd00:cb::1 belong to loopback: what the cell is, seen from its own connections
  *   route       every other address is local too, so that packets to it arrive here
  *   nftables    on arrival, what is not meant for the cell itself is given to the sockets at port 1 (tproxy: nothing
  *               is rewritten, the socket sees the address that was meant), and the first packet of a TCP connection is
@@ -28,8 +28,9 @@ struct cb_divert {
 
 /* For a NETLINK_ROUTE socket. */
 void cb_divert_routes(struct cb_netlink *batch, int loopback_index, int family);
-/* For a NETLINK_NETFILTER socket: replaces all rules at once. */
-void cb_divert_rules(struct cb_netlink *batch, const struct cb_divert *divert, int family);
+/* For a NETLINK_NETFILTER socket. `again`: there are rules already, which are replaced at once; the kernel takes its time
+ * for that. */
+void cb_divert_rules(struct cb_netlink *batch, const struct cb_divert *divert, int family, bool again);
 
 /* The sockets, made in the namespace. -1 with errno. */
 enum cb_divert_socket {

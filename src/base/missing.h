@@ -432,6 +432,8 @@ struct cb_seccomp_notif_addfd {
 };
 
 #define CB_SECCOMP_IOCTL_NOTIF_RECV _IOWR('!', 0, struct cb_seccomp_notif)
+#define CB_SECCOMP_IOCTL_NOTIF_SET_FLAGS SECCOMP_IOW(4, uint64_t) /* Linux 6.6 */
+#define CB_SECCOMP_FD_SYNC_WAKE_UP 1UL
 #define CB_SECCOMP_IOCTL_NOTIF_SEND _IOWR('!', 1, struct cb_seccomp_notif_resp)
 #define CB_SECCOMP_IOCTL_NOTIF_ID_VALID _IOW('!', 2, uint64_t)
 #define CB_SECCOMP_IOCTL_NOTIF_ADDFD _IOW('!', 3, struct cb_seccomp_notif_addfd)

@@ -49,7 +49,7 @@ static int divert(struct cb_cell_state *state, int loopback, int family)
         return cb_cell_fail(state, CB_STAGE_DIVERT, 0);
     batch.length = 0;
     batch.last = 0;
-    cb_divert_rules(&batch, &state->plan->network.divert, family);
+    cb_divert_rules(&batch, &state->plan->network.divert, family, false);
     return talk(NETLINK_NETFILTER, &batch) < 0 ? cb_cell_fail(state, CB_STAGE_DIVERT, 1) : 0;
 }
 

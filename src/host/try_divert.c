@@ -84,7 +84,7 @@ struct cb_attempt cb_try_divert(int unused)
         return cb_attempt_failed("adding a route");
     batch.length = 0;
     batch.last = 0;
-    cb_divert_rules(&batch, &none, AF_INET);
+    cb_divert_rules(&batch, &none, AF_INET, false);
     if (talk(NETLINK_NETFILTER, &batch) < 0)
         return cb_attempt_failed("making nftables rules");
     for (int i = 0; i < CB_DIVERT_SOCKETS; i++)

@@ -26,7 +26,7 @@ enum cb_link_kind {
     CB_LINK_READY,          /* confined, and holding what it needs */
     CB_LINK_FAILED,         /* `number` is errno, `text` what was tried */
     CB_LINK_ANSWER,         /* to `id`: 0, or an errno; `protocol` 1: it is the resolver that is meant */
-    CB_LINK_DENIAL,         /* see struct cb_link_denial */
+    CB_LINK_DENIAL,         /* code, object and details (JSON) in `text`, each with its zero; counts: how often */
     CB_LINK_LIMIT,          /* the bytes are used up */
     CB_LINK_WANT_INNER,     /* a socket of the family `number`, for a connection to a published port */
     CB_LINK_COUNTS,         /* counts: connections, bytes out, bytes in; the last word */

@@ -392,8 +392,8 @@ static int divert_again(struct cb_egress *egress, const struct cb_divert *divert
     static const int families[] = {AF_INET, AF_INET6};
     for (size_t i = 0; i < 2; i++) {
         struct cb_netlink batch = {.length = 0};
-        cb_divert_rules(&batch, divert, families[i]);
-        if (cb_netlink_talk(egress->netfilter, &batch, NULL) < 0 && !(families[i] == AF_INET6 && errno == EAFNOSUPPORT)) {
+        cb_divert_rules(&batch, divert, families[i], true);
+        if (cb_netlink_talk(egress->netfilter, &batch, NULL) < 0 && !(families[i] == AF_INET6 && (errno == EAFNOSUPPORT || errno == ENOENT))) {
             cb_fail(error, CELLBLOCK_ERROR_SYSTEM, errno, "changing the rules of the cell's network");
             return cb_error_layer(error, "nftables");
         }
@@ -445,15 +445,16 @@ void cb_egress_free(struct cb_egress *egress)
     if (!egress)
         return;
     cb_close_cleanup(&egress->link); /* it ends when it sees this */
-    if (egress->pidfd >= 0) {
+    /* One that has said its last word only has its sockets to close, for which the kernel takes its time. */
+    if (egress->pidfd >= 0 && !egress->over) {
         struct pollfd gone = {.fd = egress->pidfd, .events = POLLIN};
         int waited;
         while ((waited = poll(&gone, 1, END_MS)) < 0 && errno == EINTR)
             ;
         if (waited == 0)
             cb_sys_pidfd_send_signal(egress->pidfd, SIGKILL, NULL, 0);
-        close(egress->pidfd);
     }
+    cb_close_cleanup(&egress->pidfd);
     cb_close_cleanup(&egress->netfilter);
     cellblock_policy_free(egress->policy);
     for (size_t i = 0; i < egress->question_count; i++)

@@ -191,6 +191,8 @@ static int listen_until_started(struct cellblock_cell *cell, cellblock_error **e
             break;
         case CB_MESSAGE_LISTENER:
             cell->listener = fd;
+            /* Who waits for an answer and who gives it take turns: one processor for both saves waking another. */
+            ioctl(fd, CB_SECCOMP_IOCTL_NOTIF_SET_FLAGS, CB_SECCOMP_FD_SYNC_WAKE_UP);
             break;
         case CB_MESSAGE_NETWORK:
             if (cb_egress_take(cell, message.detail, fd, error) < 0)
