@@ -19,10 +19,10 @@ static void settle(uint64_t *debt, uint64_t *credit)
     *credit -= paid;
 }
 
-uint64_t cb_clock_us(void)
+uint64_t cb_clock_us(clockid_t clock)
 {
     struct timespec now = {0};
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
