@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-enum { LEAST_US = 5000, QUIET_US = 150000, BOMB_US = 1000000, BUSY_SHARE = 20, QUIET_SHARE = 240,
+enum { LEAST_US = 5000, QUIET_US = 300000, BOMB_US = 1000000, BUSY_SHARE = 20, QUIET_SHARE = 280,
        CALL_US = 50 };
 
 static uint64_t lesser(uint64_t a, uint64_t b)
