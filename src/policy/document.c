@@ -33,6 +33,13 @@ struct place {
 static int refuse(const struct reader *reader, int line, int column, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* One option of the command line is a document of its own, with what the person typed as its name. That says it all:
+ * no line, no column, and neither the key nor the value again. */
+static bool is_option(const struct reader *reader)
+{
+    return cb_has_prefix(reader->document->name, "--");
+}
+
 static int refuse(const struct reader *reader, int line, int column, const char *format, ...)
 {
     char *made = NULL;
@@ -46,14 +53,19 @@ static int refuse(const struct reader *reader, int line, int column, const char 
     cb_autofree char *shown = cb_printable(text, (size_t)length);
     if (!shown)
         return cb_fail_memory(reader->error);
+    if (is_option(reader))
+        return cb_fail(reader->error, CELLBLOCK_ERROR_POLICY, 0, "%s%s", reader->document->name, shown);
     return cb_fail(reader->error, CELLBLOCK_ERROR_POLICY, 0, "%s:%d:%d: %s", reader->document->name, line, column,
                    shown);
 }
 
 /* The name of a key as a person would point at it: files[3].access. */
-static const char *full_name(struct place place, const char *key, char buffer[static 128])
+static const char *full_name(const struct reader *reader, struct place place, const char *key,
+                             char buffer[static 128])
 {
-    if (place.index >= 0)
+    if (is_option(reader))
+        buffer[0] = '\0';
+    else if (place.index >= 0)
         snprintf(buffer, 128, "%s[%ld].%s", place.section, place.index, key);
     else
         snprintf(buffer, 128, "%s%s%s", place.section, *place.section ? "." : "", key);
@@ -90,21 +102,27 @@ static int refuse_type(const struct reader *reader, struct place place, const st
                        const struct cb_json *value, const char *wanted)
 {
     char name[128];
-    return refuse(reader, value->line, value->column, "%s must be %s, not %s", full_name(place, key->name, name),
-                  wanted, type_word(value));
+    if (is_option(reader)) /* "a number, or null for unlimited": there is no null in an option */
+        return refuse(reader, value->line, value->column, " must be %.*s", (int)strcspn(wanted, ","), wanted);
+    return refuse(reader, value->line, value->column, "%s must be %s, not %s",
+                  full_name(reader, place, key->name, name), wanted, type_word(value));
 }
 
 static int refuse_value(const struct reader *reader, struct place place, const struct cb_key *key,
                         const struct cb_json *value, const char *text, const char *reason)
 {
     char name[128];
-    return refuse(reader, value->line, value->column, "%s: \"%.*s\" %s", full_name(place, key->name, name), SHOWN, text,
-                  reason);
+    if (is_option(reader))
+        return refuse(reader, value->line, value->column, " %s", reason);
+    return refuse(reader, value->line, value->column, "%s: \"%.*s\" %s", full_name(reader, place, key->name, name),
+                  SHOWN, text, reason);
 }
 
 static struct cb_origin origin_of(const struct reader *reader, const struct cb_json *node)
 {
     bool member = node->key_line > 0;
+    if (is_option(reader))
+        return (struct cb_origin){.document = reader->document->name};
     return (struct cb_origin){reader->document->name, member ? node->key_line : node->line,
                               member ? node->key_column : node->column};
 }
@@ -126,7 +144,7 @@ static int check_length(const struct reader *reader, struct place place, const s
     if (value->count <= MOST_ITEMS)
         return 0;
     return refuse(reader, value->line, value->column, "%s has %u entries: at most %d are possible",
-                  full_name(place, key->name, name), (unsigned)value->count, MOST_ITEMS);
+                  full_name(reader, place, key->name, name), (unsigned)value->count, MOST_ITEMS);
 }
 
 /* ---- Single values ---- */
@@ -161,7 +179,7 @@ static int read_word(const struct reader *reader, struct place place, const stru
         return refuse_word(reader, place, key, value, text);
     char name[128];
     if (word->unavailable)
-        return refuse(reader, value->line, value->column, "%s: %s", full_name(place, key->name, name),
+        return refuse(reader, value->line, value->column, "%s: %s", full_name(reader, place, key->name, name),
                       word->unavailable);
     *out = word->value;
     return 0;
@@ -237,13 +255,14 @@ static int read_limit(const struct reader *reader, struct place place, const str
         if (!reason && number > key->maximum)
             reason = "is too large";
         if (reason)
-            return refuse(reader, value->line, value->column, "%s %s", full_name(place, key->name, name), reason);
+            return refuse(reader, value->line, value->column, "%s %s", full_name(reader, place, key->name, name),
+                          reason);
         if (number < key->minimum)
             return key->kind == CB_KIND_SHARE
                        ? refuse(reader, value->line, value->column, "%s must be at least 0.%03llu",
-                                full_name(place, key->name, name), (unsigned long long)key->minimum)
+                                full_name(reader, place, key->name, name), (unsigned long long)key->minimum)
                        : refuse(reader, value->line, value->column, "%s must be at least %llu%s",
-                                full_name(place, key->name, name), (unsigned long long)key->minimum,
+                                full_name(reader, place, key->name, name), (unsigned long long)key->minimum,
                                 key->kind == CB_KIND_DURATION ? " ms"
                                 : key->kind == CB_KIND_SIZE   ? " bytes"
                                                               : "");
@@ -336,7 +355,7 @@ static int read_values(const struct reader *reader, struct place place, const st
         char full[128];
         if (reason)
             return refuse(reader, member->key_line, member->key_column, "%s: \"%.*s\" %s",
-                          full_name(place, key->name, full), SHOWN, name, reason);
+                          full_name(reader, place, key->name, full), SHOWN, name, reason);
         if (member->type != CB_JSON_STRING)
             return refuse_type(reader, place, key, member, "an object of strings");
         if (push_name(reader, names, name, member->text, origin_of(reader, member)) < 0)
@@ -382,7 +401,7 @@ static int read_object(struct reader *reader, struct place place, const struct c
         char full[128];
         if (seen & bit)
             return refuse(reader, member->key_line, member->key_column, "%s is there twice",
-                          full_name(place, key->name, full));
+                          full_name(reader, place, key->name, full));
         if (read_key(reader, place, key, member) < 0)
             return -1;
         seen |= bit;
@@ -391,7 +410,7 @@ static int read_object(struct reader *reader, struct place place, const struct c
         char full[128];
         if (section->keys[i].required && !(seen >> i & 1))
             return refuse(reader, value->line, value->column, "%s is missing%s",
-                          full_name(place, section->keys[i].name, full),
+                          full_name(reader, place, section->keys[i].name, full),
                           section->keys[i].kind == CB_KIND_VERSION ? ": a policy starts with {\"cellblock\": 1" : "");
     }
     return 0;

@@ -14,8 +14,8 @@
 #include <stdint.h>
 
 struct cb_origin {
-    const char *document; /* name of the document: "profile base", "p.jsonc", "command line"; owned by the document */
-    int line;             /* 1-based; 0 when there is no text behind it */
+    const char *document; /* name of the document: "profile base", "p.jsonc", "--memory '1G'"; owned by the document */
+    int line;             /* 1-based; 0 when there is no text behind it that a person has written */
     int column;
 };
 

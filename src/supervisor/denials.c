@@ -56,7 +56,9 @@ static json_t *denial_json(const struct cb_denial *denial)
                              : json_pack("{s:s?, s:s, s:b}", "path", object, "access", "write", "optional", 1);
     return json_pack("{s:s, s:s?, s:s, s:o, s:I, s:o, s:b}", "code", denial->code, "object", object, "layer",
                      kind_of(denial->code)->layer, "rule",
-                     rule ? json_sprintf("%s:%d", rule->origin.document, rule->origin.line) : json_null(),
+                     !rule                   ? json_null()
+                     : rule->origin.line > 0 ? json_sprintf("%s:%d", rule->origin.document, rule->origin.line)
+                                             : json_string(rule->origin.document),
                      "count", (json_int_t)denial->count, "suggest", suggestion, "final", 1);
 }
 
