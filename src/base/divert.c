@@ -11,14 +11,35 @@
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 const uint8_t cb_divert_own4[4] = {192, 0, 0, 8};
 const uint8_t cb_divert_own6[16] = {0xfd, 0x00, 0x00, 0xcb, [15] = 1};
 const uint8_t cb_divert_resolver[4] = {127, 0, 0, 53};
+
+bool cb_divert_is_own(int family, const uint8_t *bytes)
+{
+    return family == AF_INET ? memcmp(bytes, cb_divert_own4, sizeof cb_divert_own4) == 0
+                             : memcmp(bytes, cb_divert_own6, sizeof cb_divert_own6) == 0;
+}
+
+int cb_divert_loopback_up(void)
+{
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING | IFF_LOOPBACK};
+    int failed = ioctl(fd, SIOCSIFFLAGS, &request) < 0 || ioctl(fd, SIOCGIFINDEX, &request) < 0;
+    int saved = errno;
+    close(fd);
+    errno = saved;
+    return failed ? -1 : request.ifr_ifindex;
+}
 
 /* ---- Address and route ---- */
 
@@ -214,9 +235,37 @@ static void add_chain(struct cb_netlink *batch, int family, const char *name, bo
     cb_netlink_end(batch, message);
 }
 
+static void is_marked(const struct rule *rule)
+{
+    const uint32_t mark = CB_DIVERT_MARK;
+    load_meta(rule, NFT_META_MARK);
+    compare(rule, NFT_CMP_EQ, &mark, sizeof mark);
+}
+
+/* What carries our mark was sent by whoever holds the sockets, and is on its way to the cell; but for first packets. */
+static void let_marked_in(struct cb_netlink *batch, int family)
+{
+    static const uint8_t tcp = IPPROTO_TCP, flags = 0x12, syn = 0x02; /* SYN of SYN and ACK */
+    struct rule rule = begin_rule(batch, family, arrivals);
+    is_marked(&rule);
+    load_meta(&rule, NFT_META_L4PROTO);
+    compare(&rule, NFT_CMP_NEQ, &tcp, sizeof tcp);
+    verdict(&rule, NF_ACCEPT, NULL);
+    end_rule(&rule);
+    rule = begin_rule(batch, family, arrivals);
+    is_marked(&rule);
+    has_protocol(&rule, IPPROTO_TCP);
+    load(&rule, NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1);
+    mask(&rule, &flags, 1);
+    compare(&rule, NFT_CMP_NEQ, &syn, 1);
+    verdict(&rule, NF_ACCEPT, NULL);
+    end_rule(&rule);
+}
+
 /* What is the cell's own stays; the rest is diverted. */
 static void add_arrivals(struct cb_netlink *batch, const struct cb_divert *divert, int family)
 {
+    let_marked_in(batch, family);
     struct rule rule = begin_rule(batch, family, arrivals);
     load_destination(&rule, family);
     compare(&rule, NFT_CMP_EQ, family == AF_INET ? (const void *)cb_divert_own4 : cb_divert_own6,
@@ -236,8 +285,8 @@ static void add_arrivals(struct cb_netlink *batch, const struct cb_divert *diver
     for (size_t i = 0; i < divert->count; i++) {
         rule = begin_rule(batch, family, arrivals);
         is_loopback(&rule, family);
-        has_protocol(&rule, IPPROTO_TCP);
-        has_port(&rule, divert->loopback[i]);
+        has_protocol(&rule, divert->loopback[i].datagrams ? IPPROTO_UDP : IPPROTO_TCP);
+        has_port(&rule, divert->loopback[i].port);
         verdict(&rule, NFT_GOTO, diverted);
         end_rule(&rule);
     }
@@ -333,6 +382,8 @@ static int open_diverted(int family, int type)
         return -1;
     int level = family == AF_INET ? SOL_IP : SOL_IPV6;
     int failed = set(fd, level, family == AF_INET ? IP_TRANSPARENT : IPV6_TRANSPARENT, 1);
+    if (!failed)
+        failed = set(fd, SOL_SOCKET, SO_MARK, CB_DIVERT_MARK); /* and so of every connection that arrives */
     if (!failed && family == AF_INET6)
         failed = set(fd, SOL_IPV6, IPV6_V6ONLY, 1);
     if (!failed && type == SOCK_DGRAM)

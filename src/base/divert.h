@@ -4,7 +4,8 @@
  *   route       every other address is local too, so that packets to it arrive here
  *   nftables    on arrival, what is not meant for the cell itself is given to the sockets at port 1 (tproxy: nothing
  *               is rewritten, the socket sees the address that was meant), and the first packet of a TCP connection is
- *               dropped unless it carries our mark
+ *               dropped unless it carries our mark. Everything else that carries the mark comes from whoever holds the
+ *               sockets, and goes to the cell
  *
  * Whoever holds the sockets therefore sees a connection being asked for, finds out whether it can be had, and only then
  * lets it happen, by sending that first packet again with the mark; or answers it with the error of the outside. To the
@@ -22,9 +23,17 @@ extern const uint8_t cb_divert_resolver[4];     /* 127.0.0.53: its port 53 is di
 
 /* Ports of loopback that are diverted: rules of the policy make them the host's. */
 struct cb_divert {
-    uint16_t loopback[CB_DIVERT_PORTS];
+    struct cb_divert_port {
+        uint16_t port;
+        bool datagrams;         /* UDP; else TCP */
+    } loopback[CB_DIVERT_PORTS];
     size_t count;
 };
+
+/* Is this address (of four or sixteen bytes) what the cell itself is, apart from loopback? */
+bool cb_divert_is_own(int family, const uint8_t *bytes);
+/* Brings loopback up. Returns its index, or -1 with errno. */
+int cb_divert_loopback_up(void);
 
 /* For a NETLINK_ROUTE socket. */
 void cb_divert_routes(struct cb_netlink *batch, int loopback_index, int family);

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 enum { PATIENCE_MS = 5000 };
 
@@ -116,4 +117,23 @@ int cb_netlink_talk(int socket, struct cb_netlink *batch, uint32_t *refused)
         done = read_answers(socket, batch->last, refused);
     while (done == 0);
     return done < 0 ? -1 : 0;
+}
+
+int cb_netlink_once(int protocol, struct cb_netlink *batch)
+{
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
+    if (fd < 0)
+        return -1;
+    int failed = cb_netlink_talk(fd, batch, NULL);
+    int saved = errno;
+    close(fd);
+    errno = saved;
+    return failed;
+}
+
+void cb_netlink_clear(struct cb_netlink *batch)
+{
+    batch->length = 0;
+    batch->last = 0;
+    batch->full = false;
 }

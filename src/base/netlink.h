@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 struct cb_netlink {
-    _Alignas(8) char data[8192];
+    _Alignas(8) char data[65536];  /* large: keep it off small stacks */
     size_t length;
     bool full;              /* something did not fit: asked once, when it is sent */
     uint32_t last;          /* sequence number of the last message that wants an answer */
@@ -26,3 +26,6 @@ void cb_netlink_end_nest(struct cb_netlink *batch, size_t at);
 /* Sends it, and waits until the last message that asked for one is acknowledged. Returns 0, or -1 with errno: what the
  * kernel said of the first that it refused, and its sequence number (they count from 1) in *refused. */
 int cb_netlink_talk(int socket, struct cb_netlink *batch, uint32_t *refused);
+/* The same on a socket of its own. */
+int cb_netlink_once(int protocol, struct cb_netlink *batch);
+void cb_netlink_clear(struct cb_netlink *batch);

@@ -10,47 +10,22 @@
 
 #include <errno.h>
 #include <linux/netlink.h>
-#include <net/if.h>
-#include <sys/ioctl.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Returns the index of loopback, or -1 with errno. */
-static int loopback_up(void)
-{
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -1;
-    struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING | IFF_LOOPBACK};
-    int failed = ioctl(fd, SIOCSIFFLAGS, &request) < 0 || ioctl(fd, SIOCGIFINDEX, &request) < 0;
-    int saved = errno;
-    close(fd);
-    errno = saved;
-    return failed ? -1 : request.ifr_ifindex;
-}
-
-static int talk(int protocol, struct cb_netlink *batch)
-{
-    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
-    if (fd < 0)
-        return -1;
-    int failed = cb_netlink_talk(fd, batch, NULL);
-    int saved = errno;
-    close(fd);
-    errno = saved;
-    return failed;
-}
+/* A copy of our own: the clone shares no memory. Too large for the stack of some caller's thread. */
+static struct cb_netlink batch;
 
 static int divert(struct cb_cell_state *state, int loopback, int family)
 {
-    struct cb_netlink batch = {.length = 0};
+    cb_netlink_clear(&batch);
     cb_divert_routes(&batch, loopback, family);
-    if (talk(NETLINK_ROUTE, &batch) < 0)
+    if (cb_netlink_once(NETLINK_ROUTE, &batch) < 0)
         return cb_cell_fail(state, CB_STAGE_DIVERT, 0);
-    batch.length = 0;
-    batch.last = 0;
+    cb_netlink_clear(&batch);
     cb_divert_rules(&batch, &state->plan->network.divert, family, false);
-    return talk(NETLINK_NETFILTER, &batch) < 0 ? cb_cell_fail(state, CB_STAGE_DIVERT, 1) : 0;
+    return cb_netlink_once(NETLINK_NETFILTER, &batch) < 0 ? cb_cell_fail(state, CB_STAGE_DIVERT, 1) : 0;
 }
 
 /* Even numbers are IPv4 up to the last, which is for both. */
@@ -75,16 +50,18 @@ static int hand_over(struct cb_cell_state *state, int loopback, bool six)
 /* A kernel can be without IPv6; then so is the cell. */
 static int has_six(void)
 {
+    struct sockaddr_in6 loopback = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return errno == EAFNOSUPPORT ? 0 : -1;
+    bool there = bind(fd, (struct sockaddr *)&loopback, sizeof loopback) == 0; /* or it was turned off */
     close(fd);
-    return 1;
+    return there;
 }
 
 int cb_cell_network(struct cb_cell_state *state)
 {
-    int loopback = loopback_up();
+    int loopback = cb_divert_loopback_up();
     if (loopback < 0)
         return cb_cell_fail(state, CB_STAGE_NETWORK, 0);
     if (!state->plan->network.relayed)

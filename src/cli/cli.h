@@ -29,22 +29,31 @@ int cb_report_error(cellblock_error *error);
 /* The same for a mistake in the command line. */
 int cb_usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* One flag, compiled to a document of its own, so that messages can name it. */
+struct cb_flag {
+    char *name;              /* as the person would recognise it: "--memory '1G'" */
+    json_t *document;
+};
+
 /* Flags that make up a policy, shared by `run` and `policy show`. */
 struct cb_policy_flags {
     const char *policy, *profile;
     const char **tighten;
     size_t tighten_count;
-    json_t *document;        /* what the other flags compile to */
+    struct cb_flag *others;  /* on top of that, in their order */
+    size_t other_count;
 };
 int cb_policy_from_flags(const struct cb_policy_flags *flags, cellblock_policy **policy, cellblock_error **error);
 /* "~/x" and relative paths as a caller means them, made absolute. NULL when out of memory. */
 char *cb_absolute_path(const char *path);
 int cb_flag_tighten(struct cb_policy_flags *flags, const char *file);
+/* Takes the document over. `value` may be NULL. -1 when it can't be taken. */
+int cb_flag_add(struct cb_policy_flags *flags, const char *option, const char *value, json_t *document);
 void cb_policy_flags_end(struct cb_policy_flags *flags);
 
 /* Flags that become rules on what can be reached (network.c). Returns 0, or the exit status, the message printed. */
 enum cb_network_flag { CB_FLAG_NET, CB_FLAG_PUBLISH, CB_FLAG_SOCKET };
-int cb_flag_network(const char *command, enum cb_network_flag kind, const char *text, json_t *document);
+int cb_flag_network(const char *command, enum cb_network_flag kind, const char *text, struct cb_policy_flags *flags);
 
 /* The person's terminal while a program runs (terminal.c). */
 struct cb_terminal_mode {

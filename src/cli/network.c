@@ -141,9 +141,15 @@ static const char *without_place(const char *message, const char *section)
     return strncmp(at, section, length) == 0 && strncmp(at + length, "[0].", 4) == 0 ? at + length + 4 : at;
 }
 
+/* A document with this one rule. */
+static json_t *document_of(const struct flag *flag, json_t *rule)
+{
+    return json_pack("{s:i, s:[O]}", "cellblock", 1, sections[flag->kind], rule);
+}
+
 static int check_rule(const struct flag *flag, json_t *rule)
 {
-    json_t *document = json_pack("{s:i, s:[], s:[O]}", "cellblock", 1, "extends", sections[flag->kind], rule);
+    json_t *document = document_of(flag, rule);
     cb_autofree char *text = document ? json_dumps(document, 0) : NULL;
     json_decref(document);
     cellblock_policy *policy = NULL;
@@ -156,7 +162,22 @@ static int check_rule(const struct flag *flag, json_t *rule)
     return status;
 }
 
-int cb_flag_network(const char *command, enum cb_network_flag kind, const char *text, json_t *document)
+/* Of two for one port of the host, only one could be meant. */
+static int check_publish(const struct flag *flag, const json_t *rule, const struct cb_policy_flags *flags)
+{
+    const json_t *as = json_object_get(rule, "as") ? json_object_get(rule, "as") : json_object_get(rule, "port");
+    for (size_t i = 0; i < flags->other_count; i++) {
+        const json_t *other = json_array_get(json_object_get(flags->others[i].document, sections[CB_FLAG_PUBLISH]), 0);
+        const json_t *taken = json_object_get(other, "as") ? json_object_get(other, "as") : json_object_get(other, "port");
+        if (!taken || !json_equal(taken, as))
+            continue;
+        cb_autofree char *reason = cb_format("the port %d of the host is there twice", (int)json_integer_value(as));
+        return refuse(flag, reason ? reason : "");
+    }
+    return 0;
+}
+
+int cb_flag_network(const char *command, enum cb_network_flag kind, const char *text, struct cb_policy_flags *flags)
 {
     const struct flag flag = {command, kind, text};
     json_t *rule = NULL;
@@ -165,10 +186,9 @@ int cb_flag_network(const char *command, enum cb_network_flag kind, const char *
                                            : socket_rule(&flag, &rule);
     if (!status)
         status = check_rule(&flag, rule);
-    json_t *list = json_object_get(document, sections[kind]);
-    if (!status && !list && json_object_set_new(document, sections[kind], json_array()) == 0)
-        list = json_object_get(document, sections[kind]);
-    if (!status && json_array_append(list, rule) < 0)
+    if (!status && kind == CB_FLAG_PUBLISH)
+        status = check_publish(&flag, rule, flags);
+    if (!status && cb_flag_add(flags, options[kind] + 2, text, document_of(&flag, rule)) < 0)
         status = refuse(&flag, "can't be added");
     json_decref(rule);
     return status;

@@ -40,8 +40,7 @@ static int print_json(int failed, char *json, cellblock_error *error)
 
 static int show(int argc, char **argv)
 {
-    struct cb_policy_flags flags __attribute__((cleanup(flags_cleanup))) = {
-        .document = json_pack("{s:i}", "cellblock", 1)};
+    struct cb_policy_flags flags __attribute__((cleanup(flags_cleanup))) = {0};
     for (int key; (key = cb_next_option(argc, argv, options)) != -1;)
         switch (key) {
         case POLICY:
@@ -59,7 +58,7 @@ static int show(int argc, char **argv)
         case PUBLISH:
         case SOCKET:
             if (cb_flag_network("policy", key == NET ? CB_FLAG_NET : key == PUBLISH ? CB_FLAG_PUBLISH : CB_FLAG_SOCKET,
-                                optarg, flags.document))
+                                optarg, &flags))
                 return CB_EXIT_FAILED;
             break;
         default:

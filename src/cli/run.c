@@ -77,21 +77,25 @@ static const struct {
     {NETWORK_BYTES, "network_bytes"}, {CONNECTIONS, "connections"},
 };
 
+enum { MOST_OPTIONS = 4096 }; /* as for any list in a policy: keeps what is made of it in bounds */
+
 struct request {
     struct cb_policy_flags flags;
+    json_t *document;           /* what the option that is being read compiles to */
     bool json, plan;
 };
 
 static void request_end(struct request *request)
 {
+    json_decref(request->document);
     cb_policy_flags_end(&request->flags);
 }
 
 static json_t *section(struct request *request, const char *name, json_t *(*make)(void))
 {
-    json_t *found = json_object_get(request->flags.document, name);
-    if (!found && json_object_set_new(request->flags.document, name, make()) == 0)
-        found = json_object_get(request->flags.document, name);
+    json_t *found = json_object_get(request->document, name);
+    if (!found && json_object_set_new(request->document, name, make()) == 0)
+        found = json_object_get(request->document, name);
     return found;
 }
 
@@ -150,7 +154,7 @@ static int set_workspace(struct request *request, const char *key, const char *v
 }
 
 /* Returns 0, or -1 when a value can't be put into the document (not UTF-8, or out of memory). */
-static int take_option(struct request *request, int key)
+static int compile_option(struct request *request, int key)
 {
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         if (limits[i].key == key)
@@ -165,7 +169,7 @@ static int take_option(struct request *request, int key)
     case TIGHTEN:
         return cb_flag_tighten(&request->flags, optarg);
     case STRICT:
-        return json_object_set_new(request->flags.document, "syscalls", json_string("strict"));
+        return json_object_set_new(request->document, "syscalls", json_string("strict"));
     case WORKSPACE:
         return set_workspace(request, "path", optarg);
     case SCRATCH:
@@ -179,7 +183,7 @@ static int take_option(struct request *request, int key)
     case ENV:
         return add_variable(request, optarg);
     case ISOLATION:
-        return json_object_set_new(request->flags.document, "isolation", json_string(optarg));
+        return json_object_set_new(request->document, "isolation", json_string(optarg));
     case ACCEPT_WEAKER:
         return json_array_append_new(section(request, "accept_weaker", json_array), json_string(optarg));
     case JSON:
@@ -189,6 +193,23 @@ static int take_option(struct request *request, int key)
         request->plan = true;
         return 0;
     }
+}
+
+static int take_option(struct request *request, int key)
+{
+    const struct cb_option *option = options;
+    while (option->key != key)
+        option++;
+    request->document = json_pack("{s:i}", "cellblock", 1);
+    if (compile_option(request, key) < 0)
+        return -1;
+    if (json_object_size(request->document) == 1) { /* one that says nothing of the policy */
+        json_decref(cb_steal(request->document));
+        return 0;
+    }
+    /* The value of a variable may be a secret: no message repeats it. */
+    cb_autofree char *variable = key == ENV ? strndup(optarg, strcspn(optarg, "=")) : NULL;
+    return cb_flag_add(&request->flags, option->name, variable ? variable : optarg, cb_steal(request->document));
 }
 
 /* For whoever reads the JSON: the same truth that goes to standard error. */
@@ -274,6 +295,16 @@ static int report_loss(const cellblock_result *result, int status)
     return status;
 }
 
+/* A run that was ended must not last for as long as somebody leaves its errors unread: then the status has to tell. */
+static void report_limit(const cellblock_result *result)
+{
+    enum { PATIENCE_MS = 1000 };
+    struct pollfd room = {.fd = STDERR_FILENO, .events = POLLOUT}; /* in a pipe: for more than this line */
+    const char *limit = result ? cellblock_result_limit(result) : NULL;
+    if (limit && poll(&room, 1, PATIENCE_MS) != 0)
+        fprintf(stderr, "cellblock: ended: the limit \"%s\" was passed\n", limit);
+}
+
 static int run(const struct request *request, char **argv)
 {
     cellblock_policy *policy = NULL;
@@ -312,8 +343,8 @@ static int run(const struct request *request, char **argv)
     if (json)
         puts(json);
     status = report_loss(result, status);
-    if (result && !request->json && cellblock_result_limit(result))
-        fprintf(stderr, "cellblock: ended: the limit \"%s\" was passed\n", cellblock_result_limit(result));
+    if (!request->json)
+        report_limit(result);
     if (status < 0)
         status = report_failure(request, error);
     cellblock_result_free(result);
@@ -324,8 +355,7 @@ static int run(const struct request *request, char **argv)
 
 int cb_cli_run(int argc, char **argv)
 {
-    struct request request __attribute__((cleanup(request_end))) = {
-        .flags.document = json_pack("{s:i}", "cellblock", 1)};
+    struct request request __attribute__((cleanup(request_end))) = {0};
     for (int key; (key = cb_next_option(argc, argv, options)) != -1;) {
         if (key == 'h') {
             cb_print_help(stdout, usage, description, options);
@@ -341,7 +371,7 @@ int cb_cli_run(int argc, char **argv)
             return CB_EXIT_FAILED;
         if (key == NET || key == PUBLISH || key == SOCKET) {
             enum cb_network_flag kind = key == NET ? CB_FLAG_NET : key == PUBLISH ? CB_FLAG_PUBLISH : CB_FLAG_SOCKET;
-            if (cb_flag_network("run", kind, optarg, request.flags.document))
+            if (cb_flag_network("run", kind, optarg, &request.flags))
                 return CB_EXIT_FAILED;
             continue;
         }
@@ -350,6 +380,8 @@ int cb_cli_run(int argc, char **argv)
     }
     if (optind >= argc)
         return cb_usage_error("run", "no program to run");
+    if (request.flags.other_count > MOST_OPTIONS)
+        return cb_usage_error("run", "more than %d options: put them into a policy file", MOST_OPTIONS);
     if (request.flags.policy && request.flags.profile)
         return cb_usage_error("run", "--policy and --profile exclude each other: a file names profiles in \"extends\"");
     return run(&request, argv + optind);

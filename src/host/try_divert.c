@@ -10,7 +10,6 @@
 
 #include <arpa/inet.h>
 #include <linux/netlink.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <string.h>
@@ -24,21 +23,6 @@ static const char *const made[CB_DIVERT_SOCKETS] = {
     [CB_DIVERT_RAW4] = "making a raw socket",
     [CB_DIVERT_TAP4] = "making a packet socket",
 };
-
-static int loopback_up(void)
-{
-    cb_autofd int any = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
-    return any < 0 || ioctl(any, SIOCSIFFLAGS, &request) < 0 || ioctl(any, SIOCGIFINDEX, &request) < 0
-               ? -1
-               : request.ifr_ifindex;
-}
-
-static int talk(int protocol, struct cb_netlink *batch)
-{
-    cb_autofd int netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
-    return netlink < 0 ? -1 : cb_netlink_talk(netlink, batch, NULL);
-}
 
 static struct cb_attempt connect_through(const int sockets[CB_DIVERT_SOCKETS])
 {
@@ -74,18 +58,17 @@ struct cb_attempt cb_try_divert(int unused)
 {
     const struct cb_divert none = {.count = 0};
     int sockets[CB_DIVERT_SOCKETS];
-    struct cb_netlink batch = {.length = 0};
-    int loopback = loopback_up();
+    static struct cb_netlink batch;
+    int loopback = cb_divert_loopback_up();
     (void)unused;
     if (loopback < 0)
         return cb_attempt_failed("bringing up loopback");
     cb_divert_routes(&batch, loopback, AF_INET);
-    if (talk(NETLINK_ROUTE, &batch) < 0)
+    if (cb_netlink_once(NETLINK_ROUTE, &batch) < 0)
         return cb_attempt_failed("adding a route");
-    batch.length = 0;
-    batch.last = 0;
+    cb_netlink_clear(&batch);
     cb_divert_rules(&batch, &none, AF_INET, false);
-    if (talk(NETLINK_NETFILTER, &batch) < 0)
+    if (cb_netlink_once(NETLINK_NETFILTER, &batch) < 0)
         return cb_attempt_failed("making nftables rules");
     for (int i = 0; i < CB_DIVERT_SOCKETS; i++)
         if (made[i] && (sockets[i] = cb_divert_open((enum cb_divert_socket)i, loopback)) < 0)

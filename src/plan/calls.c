@@ -158,6 +158,7 @@ static const struct rule brokered[] = {
     {SYS_setsockopt, REFUSED(EPERM), WHEN_BOTH, 1, IPPROTO_IP, IP_OPTIONS},
     {SYS_setsockopt, REFUSED(EPERM), WHEN_BOTH, 1, IPPROTO_IPV6, IPV6_RTHDR},
     {SYS_setsockopt, REFUSED(EPERM), WHEN_BOTH, 1, IPPROTO_IPV6, IPV6_2292RTHDR},
+    {SYS_setsockopt, REFUSED(EPERM), WHEN_BOTH, 1, IPPROTO_IPV6, IPV6_2292PKTOPTIONS},
 };
 
 static const struct rule no_namespaces[] = {

@@ -12,29 +12,46 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/utsname.h>
+
+struct diverting {
+    const cellblock_policy *policy;
+    struct cb_divert *divert;
+};
+
+/* Only what every layer allows is the host's; the rest stays the cell's own. */
+static int add_port(const struct diverting *diverting, enum cb_protocol protocol, uint16_t port)
+{
+    struct cb_divert *divert = diverting->divert;
+    const struct cb_net_target target = {
+        .protocol = protocol, .address = {.family = AF_INET, .bytes = {127, 0, 0, 1}}, .port = port};
+    bool datagrams = protocol == CB_PROTOCOL_UDP;
+    for (size_t i = 0; i < divert->count; i++)
+        if (divert->loopback[i].port == port && divert->loopback[i].datagrams == datagrams)
+            return 0;
+    if (!cb_decide_connect(diverting->policy, &target).allowed)
+        return 0;
+    if (divert->count == CB_DIVERT_PORTS)
+        return -1;
+    divert->loopback[divert->count++] = (struct cb_divert_port){.port = port, .datagrams = datagrams};
+    return 0;
+}
 
 static int add_loopback(const struct cb_net_rule *rule, void *data)
 {
-    struct cb_divert *divert = data;
     for (size_t i = 0; rule->kind == CB_NET_LOOPBACK && i < rule->port_count; i++)
-        for (unsigned port = rule->ports[i].first; port <= rule->ports[i].last; port++) {
-            bool known = false;
-            for (size_t j = 0; j < divert->count; j++)
-                known |= divert->loopback[j] == port;
-            if (known)
-                continue;
-            if (divert->count == CB_DIVERT_PORTS)
+        for (unsigned port = rule->ports[i].first; port <= rule->ports[i].last; port++)
+            if (add_port(data, rule->protocol, (uint16_t)port) < 0)
                 return -1;
-            divert->loopback[divert->count++] = (uint16_t)port;
-        }
     return 0;
 }
 
 int cb_plan_divert(const cellblock_policy *policy, struct cb_divert *divert, cellblock_error **error)
 {
-    divert->count = 0;
-    return cb_policy_network_rules(policy, add_loopback, divert) == 0
+    struct diverting diverting = {.policy = policy, .divert = divert};
+    *divert = (struct cb_divert){.count = 0};
+    return cb_policy_network_rules(policy, add_loopback, &diverting) == 0
                ? 0
                : cb_fail(error, CELLBLOCK_ERROR_POLICY, 0,
                          "\"network\": the rules for loopback name more than %d ports", CB_DIVERT_PORTS);

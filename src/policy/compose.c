@@ -54,7 +54,9 @@ static int fail_unknown(const struct composer *composer, const char *profile, co
     }
     cb_autofree char *shown = cb_printable(profile, strnlen(profile, 80));
     cb_autofree char *place =
-        origin ? cb_format("%s:%d:%d: ", origin->document, origin->line, origin->column) : strdup("");
+        !origin            ? strdup("")
+        : origin->line > 0 ? cb_format("%s:%d:%d: ", origin->document, origin->line, origin->column)
+                           : cb_format("%s: ", origin->document);
     cb_autofree char *guess = nearest ? cb_format(", did you mean \"%s\"?", nearest) : strdup("");
     if (!shown || !place || !guess || known.failed)
         return cb_fail_memory(composer->error);

@@ -73,13 +73,14 @@ static int read_limit(const struct cb_reader *reader, struct cb_where where, con
         if (!reason && number > key->maximum)
             reason = "is too large";
         if (reason)
-            return cb_refuse(reader, value->line, value->column, "%s %s", cb_full_name(where, key->name, name), reason);
+            return cb_refuse(reader, value->line, value->column, "%s %s", cb_full_name(reader, where, key->name, name),
+                             reason);
         if (number < key->minimum)
             return key->kind == CB_KIND_SHARE
                        ? cb_refuse(reader, value->line, value->column, "%s must be at least 0.%03llu",
-                                   cb_full_name(where, key->name, name), (unsigned long long)key->minimum)
+                                   cb_full_name(reader, where, key->name, name), (unsigned long long)key->minimum)
                        : cb_refuse(reader, value->line, value->column, "%s must be at least %llu%s",
-                                   cb_full_name(where, key->name, name), (unsigned long long)key->minimum,
+                                   cb_full_name(reader, where, key->name, name), (unsigned long long)key->minimum,
                                    key->kind == CB_KIND_DURATION ? " ms"
                                    : key->kind == CB_KIND_SIZE   ? " bytes"
                                                                  : "");
@@ -172,7 +173,7 @@ static int read_values(const struct cb_reader *reader, struct cb_where where, co
         char full[128];
         if (reason)
             return cb_refuse(reader, member->key_line, member->key_column, "%s: \"%.*s\" %s",
-                             cb_full_name(where, key->name, full), CB_SHOWN, name, reason);
+                             cb_full_name(reader, where, key->name, full), CB_SHOWN, name, reason);
         if (member->type != CB_JSON_STRING)
             return cb_refuse_type(reader, where, key, member, "an object of strings");
         if (push_name(reader, names, name, member->text, cb_origin_of(reader, member)) < 0)
@@ -239,10 +240,10 @@ static int check_forms(const struct cb_reader *reader, struct cb_where where, co
     char full[128];
     if (barred)
         return cb_refuse(reader, barred->key_line, barred->key_column, "%s does not go with \"%s\": %s",
-                         cb_full_name(where, form->bars, full), form->key, form->bars_why);
+                         cb_full_name(reader, where, form->bars, full), form->key, form->bars_why);
     if (form->needs && !member_of(value, form->needs))
         return cb_refuse(reader, value->line, value->column, "%s is missing: %s",
-                         cb_full_name(where, form->needs, full), form->needs_why);
+                         cb_full_name(reader, where, form->needs, full), form->needs_why);
     return 0;
 }
 
@@ -259,7 +260,7 @@ static int read_object(struct cb_reader *reader, struct cb_where where, const st
         char full[128];
         if (seen & bit)
             return cb_refuse(reader, member->key_line, member->key_column, "%s is there twice",
-                             cb_full_name(where, key->name, full));
+                             cb_full_name(reader, where, key->name, full));
         if (read_key(reader, where, key, member) < 0)
             return -1;
         seen |= bit;
@@ -267,9 +268,10 @@ static int read_object(struct cb_reader *reader, struct cb_where where, const st
     for (size_t i = 0; i < section->count; i++) {
         char full[128];
         if (section->keys[i].required && !(seen >> i & 1))
-            return cb_refuse(
-                reader, value->line, value->column, "%s is missing%s", cb_full_name(where, section->keys[i].name, full),
-                section->keys[i].kind == CB_KIND_VERSION ? ": a policy starts with {\"cellblock\": 1" : "");
+            return cb_refuse(reader, value->line, value->column, "%s is missing%s",
+                             cb_full_name(reader, where, section->keys[i].name, full),
+                             section->keys[i].kind == CB_KIND_VERSION ? ": a policy starts with {\"cellblock\": 1"
+                                                                      : "");
     }
     return section->forms ? check_forms(reader, where, section->forms, value) : 0;
 }

@@ -88,7 +88,7 @@ int cb_read_port(const struct cb_reader *reader, struct cb_where where, const st
         return cb_refuse_type(reader, where, key, value, "the number of a port");
     if (!port_of(value->text, value->text + strlen(value->text), port))
         return cb_refuse(reader, value->line, value->column, "%s: %.*s is not a port: they are numbers from 1 to 65535",
-                         cb_full_name(where, key->name, name), CB_SHOWN, value->text);
+                         cb_full_name(reader, where, key->name, name), CB_SHOWN, value->text);
     return 0;
 }
 
@@ -135,7 +135,7 @@ int cb_read_net_ports(const struct cb_reader *reader, struct cb_where where, con
     if (value->count == 0)
         return cb_refuse(reader, value->line, value->column,
                          "%s is empty: name the ports, such as [443]; \"1-65535\" is every port",
-                         cb_full_name(where, key->name, name));
+                         cb_full_name(reader, where, key->name, name));
     if (cb_check_length(reader, where, key, value) < 0)
         return -1;
     const struct cb_json *item = value + 1;

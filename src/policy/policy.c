@@ -90,7 +90,10 @@ int cellblock_policy_load_file(const char *path, cellblock_policy **policy, cell
         return -1;
     if (length == room && room <= CB_JSONC_MAX_LENGTH)
         return cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "the policy %s grew while it was read", shown);
-    return cellblock_policy_load_text(text, length, path, policy, error);
+    /* What begins so is a name of ours, of a profile or an option. */
+    bool ours = cb_has_prefix(path, "profile ") || cb_has_prefix(path, "--");
+    cb_autofree char *name = cb_format("%s%s", ours ? "./" : "", path);
+    return name ? cellblock_policy_load_text(text, length, name, policy, error) : cb_fail_memory(error);
 }
 
 int cellblock_policy_add_text(cellblock_policy *policy, const char *text, size_t length, const char *name,

@@ -15,10 +15,13 @@
 #include <stdint.h>
 
 struct cb_origin {
-    const char *document; /* name of the document: "profile base", "p.jsonc", "command line"; owned by the document */
-    int line;             /* 1-based; 0 when there is no text behind it */
+    const char *document; /* name of the document: "profile base", "p.jsonc", "--memory '1G'"; owned by the document */
+    int line;             /* 1-based; 0 when there is no text behind it that a person has written */
     int column;
 };
+
+/* "p.jsonc:12", or an option as it was typed. NULL when out of memory. */
+char *cb_origin_text(const struct cb_origin *origin);
 
 enum cb_access { CB_ACCESS_NONE, CB_ACCESS_READ, CB_ACCESS_WRITE };
 

@@ -11,6 +11,13 @@
 
 #define MOST_ITEMS 4096 /* in one list: keeps what is made of it (mounts, comparisons) in bounds */
 
+/* One option of the command line is a document of its own, with what the person typed as its name. That says it all:
+ * no line, no column, and neither the key nor the value again. */
+static bool is_option(const struct cb_reader *reader)
+{
+    return cb_has_prefix(reader->document->name, "--");
+}
+
 int cb_refuse(const struct cb_reader *reader, int line, int column, const char *format, ...)
 {
     char *made = NULL;
@@ -24,14 +31,19 @@ int cb_refuse(const struct cb_reader *reader, int line, int column, const char *
     cb_autofree char *shown = cb_printable(text, (size_t)length);
     if (!shown)
         return cb_fail_memory(reader->error);
+    if (is_option(reader))
+        return cb_fail(reader->error, CELLBLOCK_ERROR_POLICY, 0, "%s%s", reader->document->name, shown);
     return cb_fail(reader->error, CELLBLOCK_ERROR_POLICY, 0, "%s:%d:%d: %s", reader->document->name, line, column,
                    shown);
 }
 
 /* The name of a key as a person would point at it: files[3].access. */
-const char *cb_full_name(struct cb_where where, const char *key, char buffer[static 128])
+const char *cb_full_name(const struct cb_reader *reader, struct cb_where where, const char *key,
+                         char buffer[static 128])
 {
-    if (where.index >= 0)
+    if (is_option(reader))
+        buffer[0] = '\0';
+    else if (where.index >= 0)
         snprintf(buffer, 128, "%s[%ld].%s", where.section, where.index, key);
     else
         snprintf(buffer, 128, "%s%s%s", where.section, *where.section ? "." : "", key);
@@ -68,21 +80,27 @@ int cb_refuse_type(const struct cb_reader *reader, struct cb_where where, const 
                    const struct cb_json *value, const char *wanted)
 {
     char name[128];
-    return cb_refuse(reader, value->line, value->column, "%s must be %s, not %s", cb_full_name(where, key->name, name),
-                     wanted, cb_type_word(value));
+    if (is_option(reader)) /* "a number, or null for unlimited": there is no null in an option */
+        return cb_refuse(reader, value->line, value->column, " must be %.*s", (int)strcspn(wanted, ","), wanted);
+    return cb_refuse(reader, value->line, value->column, "%s must be %s, not %s",
+                     cb_full_name(reader, where, key->name, name), wanted, cb_type_word(value));
 }
 
 int cb_refuse_value(const struct cb_reader *reader, struct cb_where where, const struct cb_key *key,
                     const struct cb_json *value, const char *text, const char *reason)
 {
     char name[128];
-    return cb_refuse(reader, value->line, value->column, "%s: \"%.*s\" %s", cb_full_name(where, key->name, name),
-                     CB_SHOWN, text, reason);
+    if (is_option(reader))
+        return cb_refuse(reader, value->line, value->column, " %s", reason);
+    return cb_refuse(reader, value->line, value->column, "%s: \"%.*s\" %s",
+                     cb_full_name(reader, where, key->name, name), CB_SHOWN, text, reason);
 }
 
 struct cb_origin cb_origin_of(const struct cb_reader *reader, const struct cb_json *node)
 {
     bool member = node->key_line > 0;
+    if (is_option(reader))
+        return (struct cb_origin){.document = reader->document->name};
     return (struct cb_origin){reader->document->name, member ? node->key_line : node->line,
                               member ? node->key_column : node->column};
 }
@@ -104,7 +122,7 @@ int cb_check_length(const struct cb_reader *reader, struct cb_where where, const
     if (value->count <= MOST_ITEMS)
         return 0;
     return cb_refuse(reader, value->line, value->column, "%s has %u entries: at most %d are possible",
-                     cb_full_name(where, key->name, name), (unsigned)value->count, MOST_ITEMS);
+                     cb_full_name(reader, where, key->name, name), (unsigned)value->count, MOST_ITEMS);
 }
 
 int cb_refuse_word(const struct cb_reader *reader, struct cb_where where, const struct cb_key *key,
@@ -137,7 +155,7 @@ int cb_read_word(const struct cb_reader *reader, struct cb_where where, const st
         return cb_refuse_word(reader, where, key, value, text);
     char name[128];
     if (word->unavailable)
-        return cb_refuse(reader, value->line, value->column, "%s: %s", cb_full_name(where, key->name, name),
+        return cb_refuse(reader, value->line, value->column, "%s: %s", cb_full_name(reader, where, key->name, name),
                          word->unavailable);
     *out = word->value;
     return 0;

@@ -38,7 +38,7 @@ int cb_refuse_word(const struct cb_reader *reader, struct cb_where where, const 
                    const struct cb_json *value, const char *text);
 
 /* The name of a key as a person would point at it: files[3].access. */
-const char *cb_full_name(struct cb_where where, const char *key, char buffer[static 128]);
+const char *cb_full_name(const struct cb_reader *reader, struct cb_where where, const char *key, char buffer[static 128]);
 const char *cb_type_word(const struct cb_json *value);
 /* NULL when it is no string. */
 const char *cb_string_of(const struct cb_json *value);

@@ -250,6 +250,29 @@ static int protect_behind_link(struct resolver *resolver, const char *path, cons
     return walk.fd < 0 ? 0 : add_seen(resolver, walk.path, cb_steal_fd(&walk.fd), &walk, error);
 }
 
+static bool is_option(const struct cb_file_rule *rule)
+{
+    return rule->origin.line == 0;
+}
+
+/* Says where the rule stands: a file with its line, or an option as the person has typed it. */
+static int fail_rule(const struct cb_file_rule *rule, int errnum, cellblock_error **error, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static int fail_rule(const struct cb_file_rule *rule, int errnum, cellblock_error **error, const char *format, ...)
+{
+    char *made = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vasprintf(&made, format, arguments);
+    va_end(arguments);
+    cb_autofree char *text = length < 0 ? NULL : made;
+    if (!text)
+        return cb_fail_memory(error);
+    cb_autofree char *origin = cb_origin_text(&rule->origin);
+    return cb_fail(error, CELLBLOCK_ERROR_POLICY, errnum, "%s: %s", origin ? origin : "", text);
+}
+
 static int rule_missing(struct cb_file_rule *rule, const char *path, int missing, cellblock_error **error)
 {
     bool reachable = missing == ENOENT || missing == ENOTDIR;
@@ -259,8 +282,7 @@ static int rule_missing(struct cb_file_rule *rule, const char *path, int missing
     bool profile = cb_has_prefix(rule->origin.document, "profile ");
     /* A directory on the way that can't be searched now may be opened by the code that owns it. */
     if (!reachable && !profile && rule->access != CB_ACCESS_WRITE) {
-        cb_fail(error, CELLBLOCK_ERROR_POLICY, missing, "%s:%d: can't look at %s, so the rule could not be kept",
-                rule->origin.document, rule->origin.line, path);
+        fail_rule(rule, missing, error, "can't look at %s, so the rule could not be kept", path);
         return cb_error_hint(error, "make the directories above it searchable");
     }
     if (rule->optional || rule->when != CB_WHEN_ALWAYS || rule->access == CB_ACCESS_NONE) {
@@ -269,9 +291,9 @@ static int rule_missing(struct cb_file_rule *rule, const char *path, int missing
             return cb_fail_memory(error);
         return 0;
     }
-    cb_fail(error, CELLBLOCK_ERROR_POLICY, missing, "%s:%d: can't grant %s access to %s", rule->origin.document,
-            rule->origin.line, cb_access_word(rule->access), path);
-    return cb_error_hint(error, "make it first, or mark the rule \"optional\": true");
+    fail_rule(rule, missing, error, "can't grant %s access to %s", cb_access_word(rule->access), path);
+    return cb_error_hint(error, is_option(rule) ? "check the spelling, or make it first"
+                                                : "make it first, or mark the rule \"optional\": true");
 }
 
 /* Only where its directory exists: one that the code makes, with all that is in it, is the code's. */
@@ -373,16 +395,13 @@ static int resolve_rule(struct resolver *resolver, struct cb_file_rule *rule, ce
             return -1;
     }
     if (walk.fd < 0 && dots)
-        return cb_fail(error, CELLBLOCK_ERROR_POLICY, missing, "%s:%d: %s: spell it without \"..\"",
-                       rule->origin.document, rule->origin.line, path);
+        return fail_rule(rule, missing, error, "%s: spell it without \"..\"", path);
     if (walk.fd < 0)
         return rule_missing(rule, path, missing, error);
     if (strcmp(walk.path, "/") == 0)
-        return cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "%s:%d: a rule for / is too wide: name the directories",
-                       rule->origin.document, rule->origin.line);
+        return fail_rule(rule, 0, error, "a rule for / is too wide: name the directories");
     if (cb_path_within(walk.path, "/proc") || cb_path_within(walk.path, "/dev"))
-        return cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "%s:%d: %s: a cell has its own /proc and /dev",
-                       rule->origin.document, rule->origin.line, path);
+        return fail_rule(rule, 0, error, "%s: a cell has its own /proc and /dev", path);
     rule->real = strdup(walk.path);
     if (!rule->real)
         return cb_fail_memory(error);
@@ -558,9 +577,9 @@ static int check_hidden(const cellblock_policy *policy, const struct cb_file_rul
     if (rule->access != CB_ACCESS_NONE || rule->optional || cb_has_prefix(rule->origin.document, "profile ") ||
         decide_around(policy, rule->real).access == CB_ACCESS_WRITE)
         return 0;
-    cb_fail(error, CELLBLOCK_ERROR_POLICY, ENOENT, "%s:%d: nothing to hide at %s", rule->origin.document,
-            rule->origin.line, rule->real);
-    return cb_error_hint(error, "check the spelling, or mark the rule \"optional\": true in a policy file");
+    fail_rule(rule, ENOENT, error, "nothing to hide at %s", rule->real);
+    return cb_error_hint(error, is_option(rule) ? "check the spelling, or leave the option out: it is not there anyway"
+                                                : "check the spelling, or mark the rule \"optional\": true");
 }
 
 static int choose_absents(struct resolver *resolver, cellblock_error **error)

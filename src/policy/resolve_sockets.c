@@ -36,8 +36,8 @@ static int check_links(const cellblock_policy *policy, const struct cb_walk *wal
 
 static int refuse(const struct cb_socket_rule *rule, int errnum, const char *what, cellblock_error **error)
 {
-    return cb_fail(error, CELLBLOCK_ERROR_POLICY, errnum, "%s:%d:%d: the socket %s%s", rule->origin.document,
-                   rule->origin.line, rule->origin.column, rule->path, what);
+    cb_autofree char *origin = cb_origin_text(&rule->origin);
+    return cb_fail(error, CELLBLOCK_ERROR_POLICY, errnum, "%s: the socket %s%s", origin ? origin : "", rule->path, what);
 }
 
 /* A rule of a further layer for something that is not there says just that: nothing there is allowed. */

@@ -11,14 +11,18 @@
 
 #include <string.h>
 
+char *cb_origin_text(const struct cb_origin *origin)
+{
+    return origin->line > 0 ? cb_format("%s:%d", origin->document, origin->line) : strdup(origin->document);
+}
+
 void cb_show_origin(struct cb_writer *writer, const struct cb_origin *origin)
 {
     if (!origin) {
         cb_write_string(writer, "origin", "default");
         return;
     }
-    cb_autofree char *text =
-        origin->line > 0 ? cb_format("%s:%d", origin->document, origin->line) : strdup(origin->document);
+    cb_autofree char *text = cb_origin_text(origin);
     writer->text.failed |= !text;
     cb_write_string(writer, "origin", text);
 }

@@ -21,11 +21,13 @@ enum cb_link_kind {
     CB_LINK_INNER,          /* carries a socket made in the cell, as was wanted, or none */
     CB_LINK_RESOLVER,       /* tier landlock: carries a listening socket for questions for names */
     CB_LINK_EXPECT,         /* … a connection to it from this `port`; others are not served */
-    CB_LINK_FINISH,         /* the cell is gone: deliver what is on its way, tell the counts, and end */
+    CB_LINK_FINISH,         /* the cell is gone: deliver what is on its way (`number` 1: not for long), tell the counts,
+                             * and end */
     /* relay → supervisor */
     CB_LINK_READY,          /* confined, and holding what it needs */
     CB_LINK_FAILED,         /* `number` is errno, `text` what was tried */
-    CB_LINK_ANSWER,         /* to `id`: 0, or an errno; `protocol` 1: it is the resolver that is meant */
+    CB_LINK_ANSWER,         /* to `id`: 0, or an errno; counts: 1 if it is the resolver that is meant */
+    CB_LINK_CHANGED,        /* the policy is in force; or `number` is errno, and it is the old one */
     CB_LINK_DENIAL,         /* code, object and details (JSON) in `text`, each with its zero; counts: how often */
     CB_LINK_LIMIT,          /* the bytes are used up */
     CB_LINK_WANT_INNER,     /* a socket of the family `number`, for a connection to a published port */
@@ -43,6 +45,20 @@ struct cb_link_message {
     uint16_t port;
     uint16_t protocol;
 };
+
+/* What finds no room now waits here: neither end ever waits for the other while a cell runs. */
+struct cb_link_queue {
+    int link;
+    struct cb_link_waiting *first, *last;
+};
+
+/* Sends now, or later. The descriptor stays the caller's. -1 with errno when that can't be. */
+int cb_link_tell(struct cb_link_queue *queue, const struct cb_link_message *message, const void *text, size_t length,
+                 int fd);
+/* Sends what waits, as far as there is room. */
+void cb_link_flush(struct cb_link_queue *queue);
+bool cb_link_waits(const struct cb_link_queue *queue);
+void cb_link_clear(struct cb_link_queue *queue);
 
 /* Sends, with `length` bytes of text and a descriptor (or -1). Returns 0, or -1 with errno. */
 int cb_link_send(int link, const struct cb_link_message *message, const void *text, size_t length, int fd, int flags);

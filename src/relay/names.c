@@ -16,7 +16,9 @@
 
 #include <ares.h>
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -58,6 +60,7 @@ struct client {
     struct cb_names_service *names;
     int fd;
     size_t lookups;         /* that still refer to it */
+    bool ended;             /* no more questions come */
     uint64_t since;
     size_t have;
     uint8_t bytes[2 + 1024];
@@ -211,38 +214,81 @@ static void add_aliases(struct cb_dns_answer *answer, const char *name, const st
     }
 }
 
+/* An answer that grows by what is allowed of what was found. */
+struct finding {
+    struct lookup *lookup;
+    struct cb_dns_answer answer;
+    bool any, refused;
+};
+
+static void begin_finding(struct finding *finding, struct lookup *lookup)
+{
+    *finding = (struct finding){.lookup = lookup};
+    cb_dns_begin(&finding->answer, &lookup->question, CB_DNS_FINE, room_for(lookup));
+}
+
+static void add_found(struct finding *finding, const struct cb_address *address, uint32_t lifetime)
+{
+    struct cb_relay *relay = finding->lookup->names->relay;
+    const char *name = finding->lookup->question.name;
+    struct cb_net_decision decision = cb_decide_answer(relay->policy, name, address);
+    if (decision.allowed && remember(finding->lookup->names, name, address) == 0) {
+        finding->any = true;
+        cb_dns_address(&finding->answer, address, lifetime);
+    } else if (!decision.allowed) {
+        char text[CB_ADDRESS_TEXT];
+        cb_address_print(address, text);
+        cb_autofree char *object = cb_format("%s (%s)", name, text);
+        finding->refused = true;
+        if (object)
+            cb_refuse_name(relay, "network.answer", object, &decision);
+    }
+}
+
+static void end_finding(struct finding *finding)
+{
+    if (!finding->any) {
+        answer_code(finding->lookup, finding->refused ? CB_DNS_REFUSED : CB_DNS_FINE);
+        return;
+    }
+    cb_dns_end(&finding->answer, &finding->lookup->question);
+    deliver(finding->lookup, &finding->answer);
+}
+
 static void answer_found(struct lookup *lookup, const struct ares_addrinfo *found)
 {
-    struct cb_relay *relay = lookup->names->relay;
-    const char *name = lookup->question.name;
-    struct cb_dns_answer answer;
-    bool any = false, refused = false;
-    cb_dns_begin(&answer, &lookup->question, CB_DNS_FINE, room_for(lookup));
-    add_aliases(&answer, name, found);
+    struct finding finding;
+    begin_finding(&finding, lookup);
+    add_aliases(&finding.answer, lookup->question.name, found);
     for (const struct ares_addrinfo_node *at = found->nodes; at; at = at->ai_next) {
         struct cb_address address;
         uint16_t port;
-        if (!cb_address_from(at->ai_addr, at->ai_addrlen, &address, &port) || address.family != at->ai_family)
-            continue;
-        struct cb_net_decision decision = cb_decide_answer(relay->policy, name, &address);
-        if (!decision.allowed) {
-            char text[CB_ADDRESS_TEXT];
-            cb_address_print(&address, text);
-            cb_autofree char *object = cb_format("%s (%s)", name, text);
-            refused = true;
-            if (object)
-                cb_refuse_name(relay, "network.answer", object, &decision);
-        } else if (remember(lookup->names, name, &address) == 0) {
-            any = true;
-            cb_dns_address(&answer, &address, at->ai_ttl > 0 ? (uint32_t)at->ai_ttl : 0);
-        }
+        if (cb_address_from(at->ai_addr, at->ai_addrlen, &address, &port) && address.family == at->ai_family)
+            add_found(&finding, &address, at->ai_ttl > 0 ? (uint32_t)at->ai_ttl : 0);
     }
-    if (!any) {
-        answer_code(lookup, refused ? CB_DNS_REFUSED : CB_DNS_FINE);
-        return;
+    end_finding(&finding);
+}
+
+/* The host's list has the last word on names that are in it, also when they have addresses of the other family only. */
+static bool is_listed(struct lookup *lookup, int family)
+{
+    struct cb_names_service *names = lookup->names;
+    struct hostent *found = NULL, *other = NULL;
+    struct finding finding;
+    bool listed = ares_gethostbyname_file(names->channel, lookup->question.name, family, &found) == ARES_SUCCESS;
+    if (!listed && ares_gethostbyname_file(names->channel, lookup->question.name,
+                                           family == AF_INET ? AF_INET6 : AF_INET, &other) != ARES_SUCCESS)
+        return false;
+    begin_finding(&finding, lookup);
+    for (char **at = listed && found->h_addrtype == family ? found->h_addr_list : NULL; at && *at; at++) {
+        struct cb_address address = {.family = (uint16_t)family};
+        memcpy(address.bytes, *at, family == AF_INET ? 4 : 16);
+        add_found(&finding, &address, 0);
     }
-    cb_dns_end(&answer, &lookup->question);
-    deliver(lookup, &answer);
+    end_finding(&finding);
+    ares_free_hostent(found);
+    ares_free_hostent(other);
+    return true;
 }
 
 static void on_found(void *data, int status, int timeouts, struct ares_addrinfo *found)
@@ -270,20 +316,28 @@ static void on_found(void *data, int status, int timeouts, struct ares_addrinfo 
 
 /* ---- Questions ---- */
 
-/* An allowed name with one of the host's search domains behind it: what a resolver library asks first, or as a last
- * resort, for any name. "No such name" lets it go on. */
+static bool is_allowed_with(const struct cb_names_service *names, const char *front, size_t length, const char *domain)
+{
+    char whole[CB_HOSTNAME_TEXT];
+    int size = snprintf(whole, sizeof whole, "%.*s%s%s", (int)length, front, domain ? "." : "", domain ? domain : "");
+    return size > 0 && (size_t)size < sizeof whole && cb_decide_name(names->relay->policy, whole).allowed;
+}
+
+/* A name with one of the host's search domains behind it: what a resolver library asks first, or as a last resort, for any
+ * name. If the name is allowed without it, or with another of them, "no such name" lets it go on. */
 static bool is_search(const struct cb_names_service *names, const char *name)
 {
     size_t length = strlen(name);
     for (int i = 0; i < names->domain_count; i++) {
         size_t tail = strlen(names->domains[i]);
-        char front[CB_HOSTNAME_TEXT];
         if (length <= tail + 1 || strcasecmp(name + length - tail, names->domains[i]) != 0 ||
             name[length - tail - 1] != '.')
             continue;
-        memcpy(front, name, length - tail - 1);
-        front[length - tail - 1] = '\0';
-        if (cb_decide_name(names->relay->policy, front).allowed)
+        size_t front = length - tail - 1;
+        bool allowed = is_allowed_with(names, name, front, NULL);
+        for (int j = 0; j < names->domain_count && !allowed; j++)
+            allowed = is_allowed_with(names, name, front, names->domains[j]);
+        if (allowed)
             return true;
     }
     return false;
@@ -328,8 +382,11 @@ static bool ask(struct lookup *lookup)
         answer_code(lookup, CB_DNS_FAILURE);
         return false;
     }
+    int family = question->type == CB_DNS_A ? AF_INET : AF_INET6;
+    if (is_listed(lookup, family))
+        return false;
     const struct ares_addrinfo_hints hints = {
-        .ai_family = question->type == CB_DNS_A ? AF_INET : AF_INET6, .ai_flags = ARES_AI_NOSORT,
+        .ai_family = family, .ai_flags = ARES_AI_NOSORT,
         .ai_socktype = SOCK_STREAM};
     names->lookup_count++;
     if (lookup->client)
@@ -364,6 +421,11 @@ static void on_client(struct cb_source *source, uint32_t events)
     if (client->fd < 0)
         return;
     ssize_t got = recv(client->fd, client->bytes + client->have, sizeof client->bytes - client->have, MSG_DONTWAIT);
+    if (got == 0 && client->lookups > 0) {
+        client->ended = true; /* it still reads: closed when all is answered */
+        cb_relay_unwatch(client->names->relay, client->fd);
+        return;
+    }
     if (got <= 0) {
         if (got == 0 || (errno != EAGAIN && errno != EINTR))
             close_client(client);
@@ -406,10 +468,13 @@ void cb_names_accept(struct cb_names_service *names, int fd)
 static void on_door(struct cb_source *source, uint32_t events)
 {
     struct cb_names_service *names = cb_container_of(source, struct cb_names_service, door);
-    struct sockaddr_in from;
+    struct sockaddr_in from = {0};
     socklen_t size = sizeof from;
     (void)events;
-    cb_autofd int fd = accept4(names->listener, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    cb_autofd int fd = cb_relay_accept(names->relay, names->listener);
+    if (fd < 0 || getpeername(fd, (struct sockaddr *)&from, &size) < 0 ||
+        from.sin_addr.s_addr != htonl(INADDR_LOOPBACK))
+        return;
     for (size_t i = 0; fd >= 0 && i < EXPECTED; i++)
         if (names->expected[i] != 0 && names->expected[i] == ntohs(from.sin_port)) {
             names->expected[i] = 0;
@@ -488,7 +553,7 @@ void cb_names_tick(struct cb_names_service *names)
         ares_process_fd(names->channel, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
     for (struct client *at = names->clients, *next; at; at = next) {
         next = at->next;
-        if (names->relay->now - at->since > CLIENT_MS && at->lookups == 0)
+        if ((at->ended || names->relay->now - at->since > CLIENT_MS) && at->lookups == 0)
             close_client(at);
     }
     for (struct client **at = &names->gone; *at;) {
@@ -534,13 +599,15 @@ struct cb_names_service *cb_names_open(struct cb_relay *relay)
         return NULL;
     names->relay = relay;
     names->listener = -1;
-    static char order[] = "fb"; /* the host's list first, as everywhere */
+    static char order[] = "b"; /* the host's list is looked at before */
     struct ares_options options = {.flags = ARES_FLAG_NOSEARCH, .timeout = PATIENCE_MS, .tries = TRIES,
                                    .lookups = order, .sock_state_cb = on_socket, .sock_state_cb_data = names};
+    int given = ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_LOOKUPS | ARES_OPT_SOCK_STATE_CB;
+#ifdef ARES_OPT_QUERY_CACHE
+    given |= ARES_OPT_QUERY_CACHE; /* for no time at all: newer versions keep answers unless told so */
+#endif
     names->library = ares_library_init(ARES_LIB_INIT_ALL) == ARES_SUCCESS;
-    if (names->library && ares_init_options(&names->channel, &options,
-                                            ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_LOOKUPS |
-                                                ARES_OPT_SOCK_STATE_CB) == ARES_SUCCESS &&
+    if (names->library && ares_init_options(&names->channel, &options, given) == ARES_SUCCESS &&
         read_settings(names) == 0)
         return names;
     cb_names_close(names);

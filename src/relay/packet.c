@@ -132,6 +132,7 @@ size_t cb_packet_refusal(const uint8_t *first, size_t length, uint8_t answer[sta
 
 /* ---- Messages of routers ---- */
 
+/* Of the codes of IPv4 that mean the same, those that are final: UDP sockets do not hear of others. */
 static int code_for(int errnum, bool four)
 {
     switch (errnum) {
@@ -139,14 +140,14 @@ static int code_for(int errnum, bool four)
         return four ? ICMP_PORT_UNREACH : ICMP6_DST_UNREACH_NOPORT;
     case ENETUNREACH:
     case ENETDOWN:
-        return four ? ICMP_NET_UNREACH : ICMP6_DST_UNREACH_NOROUTE;
+        return four ? ICMP_NET_UNKNOWN : ICMP6_DST_UNREACH_NOROUTE;
     case EACCES:
     case EPERM:
         return four ? ICMP_PKT_FILTERED : ICMP6_DST_UNREACH_ADMIN;
     case ETIMEDOUT:
         return -1;
     default:
-        return four ? ICMP_HOST_UNREACH : ICMP6_DST_UNREACH_ADDR;
+        return four ? ICMP_PKT_FILTERED : ICMP6_DST_UNREACH_ADDR;
     }
 }
 

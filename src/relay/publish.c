@@ -59,7 +59,7 @@ static void want(struct visit *visit)
         at = &(*at)->next;
     visit->next = NULL;
     *at = visit;
-    cb_link_send(visit->publisher->relay->link, &message, NULL, 0, -1, 0);
+    cb_link_tell(&visit->publisher->relay->queue, &message, NULL, 0, -1);
 }
 
 static void bury(struct cb_publisher *publisher)
@@ -135,7 +135,7 @@ static void on_door(struct cb_source *source, uint32_t events)
     (void)events;
     bury(publisher);
     for (int i = 0; i < TURN; i++) {
-        int outer = accept4(door->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int outer = cb_relay_accept(publisher->relay, door->listener);
         if (outer < 0)
             return;
         struct visit *visit = publisher->count < WAITING ? calloc(1, sizeof *visit) : NULL;

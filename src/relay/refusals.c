@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { MOST = 128 };
+enum { EACH = 64, MOST = 4 * EACH }; /* of each code: many of one must not hide another */
 
 struct refusal {
     const char *code;
@@ -49,9 +49,8 @@ static char *details_of(const struct cb_net_decision *decision)
 {
     char reason[CB_NET_REASON] = "";
     cb_net_reason(decision, reason);
-    json_t *rule = decision->rule ? json_sprintf("%s:%d", decision->rule->origin.document, decision->rule->origin.line)
-                                  : json_null();
-    json_t *details = json_pack("{s:s, s:o, s:o, s:b}", "reason", reason, "rule", rule, "suggest",
+    cb_autofree char *rule = decision->rule ? cb_origin_text(&decision->rule->origin) : NULL;
+    json_t *details = json_pack("{s:s, s:s?, s:o, s:b}", "reason", reason, "rule", rule, "suggest",
                                 suggestion_json(&decision->suggest), "final", decision->refusal == CB_NET_NEVER);
     char *text = details ? json_dumps(details, JSON_COMPACT) : NULL;
     json_decref(details);
@@ -61,12 +60,17 @@ static char *details_of(const struct cb_net_decision *decision)
 static void note(struct cb_relay *relay, const char *code, const char *object, const struct cb_net_decision *decision)
 {
     struct cb_refusals *refusals = relay->refusals;
-    for (size_t i = 0; i < refusals->count; i++)
-        if (strcmp(refusals->list[i].code, code) == 0 && strcmp(refusals->list[i].object, object) == 0) {
+    size_t same = 0;
+    for (size_t i = 0; i < refusals->count; i++) {
+        if (strcmp(refusals->list[i].code, code) != 0)
+            continue;
+        same++;
+        if (strcmp(refusals->list[i].object, object) == 0) {
             refusals->list[i].count++;
             return;
         }
-    if (refusals->count == MOST)
+    }
+    if (same == EACH || refusals->count == MOST)
         return;
     struct refusal *refusal = &refusals->list[refusals->count];
     *refusal = (struct refusal){.code = code, .object = strdup(object), .details = details_of(decision), .count = 1};

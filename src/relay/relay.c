@@ -12,12 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 
 /* For what is still on its way out when the cell has ended. */
-enum { DELIVERY_MS = 5000, TICK_MS = 1000 };
+enum { DELIVERY_MS = 5000, SHORT_DELIVERY_MS = 500, TICK_MS = 1000 };
 
 int cb_relay_watch(struct cb_relay *relay, int fd, struct cb_source *source, uint32_t events)
 {
@@ -28,6 +29,26 @@ int cb_relay_watch(struct cb_relay *relay, int fd, struct cb_source *source, uin
 void cb_relay_unwatch(struct cb_relay *relay, int fd)
 {
     epoll_ctl(relay->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
+int cb_relay_accept(struct cb_relay *relay, int listener)
+{
+    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0 || (errno != EMFILE && errno != ENFILE) || relay->spare < 0)
+        return fd;
+    close(relay->spare);
+    fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    relay->spare = fcntl(relay->link, F_DUPFD_CLOEXEC, 0);
+    return -1;
+}
+
+uint64_t cb_relay_room(uint64_t most, unsigned share)
+{
+    struct rlimit files;
+    uint64_t limit = getrlimit(RLIMIT_NOFILE, &files) < 0 ? 256 : files.rlim_cur, room = limit / share;
+    return most < room ? most : room;
 }
 
 /* A packet that finds no room is lost, as packets are: the sender repeats what matters. */
@@ -55,7 +76,7 @@ bool cb_relay_count(struct cb_relay *relay, size_t out, size_t in)
         return false;
     const struct cb_link_message message = {.kind = CB_LINK_LIMIT};
     if (!relay->limit_told)
-        relay->limit_told = cb_link_send(relay->link, &message, NULL, 0, -1, MSG_DONTWAIT) == 0;
+        relay->limit_told = cb_link_tell(&relay->queue, &message, NULL, 0, -1) == 0;
     return true;
 }
 
@@ -105,18 +126,14 @@ static void answer(struct cb_relay *relay, const struct cb_link_message *asked)
     enum cb_protocol protocol = asked->protocol == CB_PROTOCOL_UDP ? CB_PROTOCOL_UDP : CB_PROTOCOL_TCP;
     struct cb_link_message reply = {.kind = CB_LINK_ANSWER, .id = asked->id};
     bool sends = asked->number == 1;
-    reply.protocol = cb_relay_is_resolver(relay, &address, asked->port);
-    if (!reply.protocol &&
-        !(protocol == CB_PROTOCOL_UDP && !sends && is_known(relay, &address))) {
-        struct cb_net_decision decision = cb_relay_decide(relay, protocol, &address, asked->port);
-        if (!decision.allowed) {
-            reply.number = EACCES;
-            cb_refuse_target(relay, sends ? "network.send" : "network.connect", protocol, &address, asked->port,
-                             &decision);
-        }
+    struct cb_net_decision decision = cb_relay_decide(relay, protocol, &address, asked->port);
+    if (!decision.allowed && cb_relay_is_resolver(relay, &address, asked->port)) {
+        reply.counts[0] = 1;
+    } else if (!decision.allowed && !(protocol == CB_PROTOCOL_UDP && !sends && is_known(relay, &address))) {
+        reply.number = EACCES;
+        cb_refuse_target(relay, sends ? "network.send" : "network.connect", protocol, &address, asked->port, &decision);
     }
-    /* The supervisor reads as long as it waits for an answer. */
-    cb_link_send(relay->link, &reply, NULL, 0, -1, 0);
+    cb_link_tell(&relay->queue, &reply, NULL, 0, -1);
 }
 
 static int take_policy(struct cb_relay *relay, struct cb_text *packed)
@@ -133,6 +150,20 @@ static int take_policy(struct cb_relay *relay, struct cb_text *packed)
     return 0;
 }
 
+/* The old one stays if the new one can't be taken. */
+static void change_policy(struct cb_relay *relay, struct cb_text *packed, bool cut)
+{
+    struct cb_link_message reply = {.kind = CB_LINK_CHANGED};
+    if (take_policy(relay, packed) < 0) {
+        reply.number = ENOMEM;
+    } else {
+        cb_udp_cut(relay->udp); /* they have no end of their own */
+        if (cut)
+            cb_tcp_cut(relay->tcp);
+    }
+    cb_link_tell(&relay->queue, &reply, NULL, 0, -1);
+}
+
 /* Returns false when there is nothing more to do for the cell. */
 static bool obey(struct cb_relay *relay, struct cb_text *packed)
 {
@@ -146,10 +177,8 @@ static bool obey(struct cb_relay *relay, struct cb_text *packed)
         switch (message.kind) {
         case CB_LINK_POLICY:
             cb_text_add(packed, text, (size_t)length);
-            if (message.number && take_policy(relay, packed) < 0)
-                return false;
-            if (message.number == 2)
-                cb_tcp_cut(relay->tcp);
+            if (message.number)
+                change_policy(relay, packed, message.number == 2);
             break;
         case CB_LINK_ASK:
             answer(relay, &message);
@@ -163,6 +192,7 @@ static bool obey(struct cb_relay *relay, struct cb_text *packed)
             break;
         case CB_LINK_FINISH:
             relay->finishing = true;
+            relay->delivery_ms = message.number ? SHORT_DELIVERY_MS : DELIVERY_MS;
             break;
         default:
             break;
@@ -285,13 +315,23 @@ static int timeout_of(struct cb_relay *relay, bool more)
     return !ticks ? names : names >= 0 && names < TICK_MS ? names : relay->finishing ? 20 : TICK_MS;
 }
 
+/* Room on the link is only waited for while something is to be said. */
+static void watch_queue(struct cb_relay *relay)
+{
+    cb_link_flush(&relay->queue);
+    bool waits = cb_link_waits(&relay->queue);
+    struct epoll_event event = {.events = EPOLLIN | (waits ? EPOLLOUT : 0), .data.ptr = &relay->link_source};
+    if (waits != relay->queue_watched && epoll_ctl(relay->epoll, EPOLL_CTL_MOD, relay->link, &event) == 0)
+        relay->queue_watched = waits;
+}
+
 static void run(struct cb_relay *relay, struct cb_text *packed)
 {
     enum { EVENTS = 128 };
     struct epoll_event events[EVENTS];
     uint64_t next_tick = 0, last_moment = 0;
     bool more = false;
-    while (!relay->failed) {
+    for (;;) {
         int count = epoll_wait(relay->epoll, events, EVENTS, timeout_of(relay, more));
         relay->now = clock_ms();
         bool told = false;
@@ -311,11 +351,13 @@ static void run(struct cb_relay *relay, struct cb_text *packed)
             cb_udp_tick(relay->udp);
             next_tick = relay->now + TICK_MS;
         }
-        cb_refusals_flush(relay->refusals);
+        watch_queue(relay);
+        if (!relay->queue_watched)
+            cb_refusals_flush(relay->refusals);
         if (!relay->finishing)
             continue;
         if (last_moment == 0)
-            last_moment = relay->now + DELIVERY_MS;
+            last_moment = relay->now + relay->delivery_ms;
         if (!cb_tcp_busy(relay->tcp) || relay->now >= last_moment)
             return;
     }
@@ -328,25 +370,37 @@ static void tell_counts(const struct cb_relay *relay)
     cb_link_send(relay->link, &message, NULL, 0, -1, 0);
 }
 
+/* A supervisor that does not read its relay's last words is not waited for. */
+static void bound_sending(int link)
+{
+    const struct timeval most = {.tv_sec = 5};
+    setsockopt(link, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
+}
+
 int cellblock_relay_serve(int fd)
 {
     struct cb_relay *relay = calloc(1, sizeof *relay);
     cb_autotext struct cb_text packed = {0};
     if (!relay)
         return 125;
-    relay->link = fd;
+    relay->link = relay->queue.link = fd;
+    bound_sending(fd);
     relay->epoll = -1;
     for (size_t i = 0; i < CB_DIVERT_SOCKETS; i++)
         relay->sockets[i] = -1;
+    prctl(PR_SET_NAME, "cellblock-relay");
     leave_descriptors(fd);
     signal(SIGPIPE, SIG_IGN);
     raise_open_files();
+    relay->spare = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     int failed = set_up(relay, &packed);
     if (!failed) {
         run(relay, &packed);
         cb_refusals_flush(relay->refusals);
         tell_counts(relay);
     }
+    cb_link_clear(&relay->queue);
+    cb_close_cleanup(&relay->spare);
     cb_publisher_close(relay->publisher);
     cb_udp_close(relay->udp);
     cb_tcp_close(relay->tcp);

@@ -3,7 +3,7 @@
  *
  * It parses what the code chose (the first packets of connections, questions for names) and what strangers answer. So it
  * is not the supervisor: it is confined before it holds any socket of the cell (confine.c), there is one for each cell,
- * and when one is flooded or falls, no other cell notices. One thread; nothing in it waits but for events. */
+ * and when one is flooded or falls, other cells go on. One thread; nothing in it waits but for events. */
 #pragma once
 
 #include "base/divert.h"
@@ -34,6 +34,9 @@ struct cb_relay {
     cellblock_policy *policy;
     int sockets[CB_DIVERT_SOCKETS];
     struct cb_source link_source;
+    struct cb_link_queue queue;
+    bool queue_watched;         /* for room on the link */
+    int spare;                  /* a descriptor to do without for a moment when there are no more */
     struct cb_tcp *tcp;
     struct cb_udp *udp;
     struct cb_names_service *names;
@@ -44,15 +47,19 @@ struct cb_relay {
     uint64_t most_bytes, most_connections;
     bool limit_told;
     bool finishing;             /* the cell is gone */
+    uint64_t delivery_ms;       /* for what is then still on its way */
 #ifdef CELLBLOCK_TEST_HOOKS
     bool unjudged;              /* a test has turned decisions on packets off */
 #endif
-    bool failed;                /* no memory for something that can't be done without */
 };
 
 /* Edge-triggered: whoever is told reads until there is no more. */
 int cb_relay_watch(struct cb_relay *relay, int fd, struct cb_source *source, uint32_t events);
 void cb_relay_unwatch(struct cb_relay *relay, int fd);
+/* Accepts; when there are no descriptors left, whoever is next is turned away. -1: nobody there. */
+int cb_relay_accept(struct cb_relay *relay, int listener);
+/* How many connections, flows of datagrams and the like fit into our descriptors: `most`, or less. */
+uint64_t cb_relay_room(uint64_t most, unsigned share);
 /* Sends a packet into the cell. */
 void cb_relay_inject(struct cb_relay *relay, int family, const void *packet, size_t length);
 /* Counts bytes; true when no more may pass. */
@@ -89,6 +96,7 @@ struct cb_udp *cb_udp_open(struct cb_relay *relay);
 void cb_udp_close(struct cb_udp *udp);
 int cb_udp_start(struct cb_udp *udp);
 void cb_udp_reply(struct cb_relay *relay, const struct cb_flow *flow, const uint8_t *payload, size_t length);
+void cb_udp_cut(struct cb_udp *udp);        /* those that the policy no longer allows */
 void cb_udp_tick(struct cb_udp *udp);
 bool cb_udp_waits(const struct cb_udp *udp);
 

@@ -7,8 +7,8 @@
  *      is in it. What one side does not take is not read from the other. The end of one direction is passed on, and a
  *      reset is passed on as a reset.
  *
- * The decision is made on the address in the packet that asks, and once more on that of the connection that arrives:
- * only one that was asked for, allowed and made outside is ever joined. */
+ * The decision is made on the address in the packet that asks. A connection that arrives is joined only if it is one of
+ * those: asked for, allowed, and made outside. */
 #include "relay/relay.h"
 
 #include "base/cleanup.h"
@@ -22,7 +22,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 enum {
@@ -35,7 +34,7 @@ enum {
     OUTSIDE_MS = 180000,        /* for one outside to be made; the kernel gives up before */
     IDLE_MS = 2 * 3600 * 1000,
     HALF_MS = 10 * 60 * 1000,   /* likewise, with one direction ended: the program may have closed and be gone */
-    DESCRIPTORS_EACH = 6,
+    ROOM = 4,                   /* part of our descriptors: each connection has two, and pipes while something is in them */
 };
 
 enum state { ASKED, LET_THROUGH, JOINED };
@@ -74,6 +73,7 @@ struct cb_tcp {
     uint64_t count, most, secret;
     int pipes[PIPES][2];
     size_t pipe_count;
+    bool starved;               /* there was no pipe for somebody */
 };
 
 /* ---- Pipes ---- */
@@ -84,8 +84,10 @@ static int take_pipe(struct cb_tcp *tcp, int ends[2])
         memcpy(ends, tcp->pipes[--tcp->pipe_count], sizeof tcp->pipes[0]);
         return 0;
     }
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) {
+        ends[0] = ends[1] = -1;
         return -1;
+    }
     fcntl(ends[1], F_SETPIPE_SZ, PIPE_BYTES); /* as large as the kernel lets it be */
     return 0;
 }
@@ -202,8 +204,10 @@ static enum moved fill(struct connection *connection, struct half *half, int fro
     size_t most = allowance(relay);
     if (most == 0)
         return WAITS; /* for the end of the cell */
-    if (half->pipe[0] < 0 && take_pipe(connection->tcp, half->pipe) < 0)
-        return BROKEN;
+    if (half->pipe[0] < 0 && take_pipe(connection->tcp, half->pipe) < 0) {
+        connection->tcp->starved = true; /* tried again at the next tick */
+        return WAITS;
+    }
     ssize_t got = splice(from, NULL, half->pipe[1], NULL, most, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
     if (got > 0) {
         half->held = (size_t)got;
@@ -387,30 +391,27 @@ static bool is_loopback(const struct cb_address *address)
     return cb_address_range(address).class == CB_CLASS_LOOPBACK && !cb_address_range(address).carried;
 }
 
-static bool is_cells_own(const struct cb_address *address)
-{
-    return address->family == AF_INET ? memcmp(address->bytes, cb_divert_own4, 4) == 0
-                                      : memcmp(address->bytes, cb_divert_own6, 16) == 0;
-}
-
 static void first_packet(struct cb_tcp *tcp, uint8_t *packet, size_t length)
 {
     struct cb_relay *relay = tcp->relay;
     struct cb_flow flow;
-    if (!cb_packet_first(packet, length, &flow) || length > CB_PACKET_HEAD || is_cells_own(&flow.target))
+    if (!cb_packet_first(packet, length, &flow) || length > CB_PACKET_HEAD ||
+        cb_divert_is_own(flow.target.family, flow.target.bytes))
         return;
-    if (cb_relay_is_resolver(relay, &flow.target, flow.target_port)) {
-        let_through(relay, packet, length, flow.target.family);
-        return;
-    }
     struct connection *known = find(tcp, &flow);
     if (known && known->state == LET_THROUGH)
         let_through(relay, packet, length, flow.target.family);
+    if (known && known->state == JOINED && known->out.ended) {
+        drop(known, true); /* the program has left it, and begins again from the same port */
+        known = NULL;
+    }
     if (known || relay->finishing)
         return;
     struct cb_net_decision decision = cb_relay_judge(relay, CB_PROTOCOL_TCP, &flow.target, flow.target_port);
     if (decision.allowed) {
         ask(tcp, &flow, packet, length);
+    } else if (cb_relay_is_resolver(relay, &flow.target, flow.target_port)) {
+        let_through(relay, packet, length, flow.target.family);
     } else if (!is_loopback(&flow.target)) { /* which without a rule is the cell's own */
         cb_refuse_target(relay, "network.connect", CB_PROTOCOL_TCP, &flow.target, flow.target_port, &decision);
         refuse(relay, packet, length, flow.target.family, ECONNREFUSED);
@@ -457,24 +458,22 @@ static void arrive(struct cb_tcp *tcp, int inner)
     const struct linger now = {.l_onoff = 1};
     struct cb_flow flow = {.client_port = 0};
     bool told = flow_of(inner, &flow);
-    if (told && cb_relay_is_resolver(tcp->relay, &flow.target, flow.target_port)) {
-        cb_names_accept(tcp->relay->names, inner);
-        return;
-    }
     struct connection *connection = told ? find(tcp, &flow) : NULL;
     if (connection && connection->state == LET_THROUGH) {
         connection->inner = inner;
         start(connection);
-        return;
+    } else if (told && !connection && cb_relay_is_resolver(tcp->relay, &flow.target, flow.target_port)) {
+        cb_names_accept(tcp->relay->names, inner);
+    } else {
+        setsockopt(inner, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+        close(inner);
     }
-    setsockopt(inner, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-    close(inner);
 }
 
 static void read_listener(struct cb_tcp *tcp, int listener)
 {
     for (int i = 0; i < TURN_PACKETS; i++) {
-        int inner = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int inner = cb_relay_accept(tcp->relay, listener);
         if (inner < 0)
             return;
         arrive(tcp, inner);
@@ -545,8 +544,12 @@ void cb_tcp_cut(struct cb_tcp *tcp)
 void cb_tcp_tick(struct cb_tcp *tcp)
 {
     static const uint64_t most[] = {[ASKED] = OUTSIDE_MS, [LET_THROUGH] = ARRIVAL_MS, [JOINED] = IDLE_MS};
+    bool starved = tcp->starved;
+    tcp->starved = false;
     for (struct connection *at = tcp->all, *next; at; at = next) {
         next = at->next;
+        if (starved && at->state == JOINED)
+            put_off(at);
         bool half = at->out.shut || at->in.shut;
         if (tcp->relay->now - at->since > (half ? HALF_MS : most[at->state]))
             drop(at, true);
@@ -555,8 +558,10 @@ void cb_tcp_tick(struct cb_tcp *tcp)
 
 bool cb_tcp_busy(const struct cb_tcp *tcp)
 {
+    if (allowance(tcp->relay) == 0)
+        return false;
     for (const struct connection *at = tcp->all; at; at = at->next)
-        if (at->state == JOINED && !at->published && !at->out.shut)
+        if (at->state == JOINED && !at->out.shut)
             return true;
     return false;
 }
@@ -569,16 +574,14 @@ bool cb_tcp_waits(const struct cb_tcp *tcp)
 struct cb_tcp *cb_tcp_open(struct cb_relay *relay)
 {
     struct cb_tcp *tcp = calloc(1, sizeof *tcp);
-    struct rlimit files;
     if (!tcp)
         return NULL;
     tcp->relay = relay;
-    if (getrandom(&tcp->secret, sizeof tcp->secret, 0) != sizeof tcp->secret || getrlimit(RLIMIT_NOFILE, &files) < 0) {
+    if (getrandom(&tcp->secret, sizeof tcp->secret, 0) != sizeof tcp->secret) {
         free(tcp);
         return NULL;
     }
-    uint64_t room = files.rlim_cur < 256 ? 16 : (files.rlim_cur - 128) / DESCRIPTORS_EACH;
-    tcp->most = relay->most_connections < room ? relay->most_connections : room;
+    tcp->most = cb_relay_room(relay->most_connections, ROOM);
     return tcp;
 }
 

@@ -32,7 +32,7 @@ struct cb_udp {
     struct route *buckets[BUCKETS];
     struct route *first, *last, *graveyard;
     size_t count;
-    uint64_t secret;
+    uint64_t most, secret;
     uint8_t bytes[CB_PACKET_DATAGRAM + LARGEST];
 };
 
@@ -111,6 +111,8 @@ static void on_outer(struct cb_source *source, uint32_t events)
             continue;
         }
         route->since = udp->relay->now;
+        unlist(udp, route);
+        list_first(udp, route);
         if (cb_relay_count(udp->relay, 0, (size_t)length))
             return;
         cb_udp_reply(udp->relay, &route->flow, payload, (size_t)length);
@@ -124,7 +126,7 @@ static struct route *add(struct cb_udp *udp, const struct cb_flow *flow)
     const struct cb_address plain = cb_address_plain(flow->target);
     struct sockaddr_storage address;
     socklen_t size = cb_address_to(&plain, flow->target_port, &address);
-    if (udp->count >= FLOWS)
+    if (udp->count >= udp->most)
         drop(udp->last);
     struct route *route = calloc(1, sizeof *route);
     cb_autofd int outer = socket(address.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -241,6 +243,15 @@ static void bury(struct cb_udp *udp)
     }
 }
 
+void cb_udp_cut(struct cb_udp *udp)
+{
+    for (struct route *at = udp->first, *next; at; at = next) {
+        next = at->next;
+        if (!cb_relay_decide(udp->relay, CB_PROTOCOL_UDP, &at->flow.target, at->flow.target_port).allowed)
+            drop(at);
+    }
+}
+
 void cb_udp_tick(struct cb_udp *udp)
 {
     bury(udp);
@@ -260,8 +271,10 @@ struct cb_udp *cb_udp_open(struct cb_relay *relay)
         free(udp);
         return NULL;
     }
-    if (udp)
+    if (udp) {
         udp->relay = relay;
+        udp->most = cb_relay_room(FLOWS, 8);
+    }
     return udp;
 }
 

@@ -16,16 +16,16 @@
 #include "supervisor/paths.h"
 
 #include <errno.h>
-#include <linux/seccomp.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+
+enum { MOST_WAITING = 1024 };
 
 /* A blocking connect() that is under way. */
 struct cb_connecting {
@@ -34,18 +34,11 @@ struct cb_connecting {
     struct cb_errand errand;
 };
 
-static void answer(struct cellblock_cell *cell, uint64_t id, int errnum)
-{
-    struct cb_seccomp_notif_resp response = {.id = id, .error = -errnum};
-    if (ioctl(cell->listener, CB_SECCOMP_IOCTL_NOTIF_SEND, &response) < 0 && errno != ENOENT && errno != EINTR)
-        cell->broken = errno;
-}
-
 static void finish(struct cellblock_cell *cell, uint64_t id, struct cb_errand *errand, int errnum)
 {
     fcntl(errand->socket, F_SETFL, errand->flags);
     cb_close_cleanup(&errand->socket);
-    answer(cell, id, errnum);
+    cb_notify_reply(cell, id, -errnum);
 }
 
 /* ---- socket() ---- */
@@ -71,6 +64,8 @@ static int connect_local(const struct cb_call *call, int socket, const struct so
     const struct cb_resolved *resolved = call->cell->plan->resolved;
     char path[sizeof given->sun_path + 1] = "";
     struct stat wanted, found;
+    if (length > sizeof *given)
+        return -EINVAL;
     if (length <= offsetof(struct sockaddr_un, sun_path) || given->sun_path[0] != '/')
         return -EACCES;
     memcpy(path, given->sun_path, length - offsetof(struct sockaddr_un, sun_path));
@@ -147,7 +142,7 @@ static int aim_at_resolver(struct cellblock_cell *cell, struct cb_errand *errand
     struct cb_address own = {.family = AF_INET, .bytes = {127, 0, 0, 1}};
     socklen_t size = spell(errand->socket, &own, 0, &at);
     uint16_t port;
-    if (bind(errand->socket, (struct sockaddr *)&at, size) < 0)
+    if (bind(errand->socket, (struct sockaddr *)&at, size) < 0 && errno != EINVAL) /* it was bound before */
         return -1;
     size = sizeof at;
     if (getsockname(errand->socket, (struct sockaddr *)&at, &size) < 0 ||
@@ -159,14 +154,38 @@ static int aim_at_resolver(struct cellblock_cell *cell, struct cb_errand *errand
     return errand->port ? 0 : -1;
 }
 
+/* Callers that were interrupted do not wait any more. */
+static void forget_gone(struct cellblock_cell *cell)
+{
+    for (struct cb_connecting **at = &cell->connecting; *at;) {
+        struct cb_connecting *waiting = *at;
+        if (cb_notify_waits(cell, waiting->id)) {
+            at = &waiting->next;
+            continue;
+        }
+        *at = waiting->next;
+        epoll_ctl(cell->epoll, EPOLL_CTL_DEL, waiting->errand.socket, NULL);
+        fcntl(waiting->errand.socket, F_SETFL, waiting->errand.flags);
+        cb_close_cleanup(&waiting->errand.socket);
+        free(waiting);
+    }
+}
+
+static size_t count_waiting(const struct cellblock_cell *cell)
+{
+    size_t count = 0;
+    for (const struct cb_connecting *at = cell->connecting; at; at = at->next)
+        count++;
+    return count;
+}
+
 void cb_broker_go(struct cellblock_cell *cell, uint64_t id, struct cb_errand *errand, bool resolver)
 {
     struct sockaddr_storage address;
 #ifdef CELLBLOCK_TEST_HOOKS
     if (!cb_layer_on(cell->plan, CB_OFF_BROKER) && !resolver) {
-        struct cb_seccomp_notif_resp go_on = {.id = id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
         cb_close_cleanup(&errand->socket);
-        ioctl(cell->listener, CB_SECCOMP_IOCTL_NOTIF_SEND, &go_on);
+        cb_notify_reply(cell, id, CB_CALL_GO_ON);
         return;
     }
 #endif
@@ -181,7 +200,8 @@ void cb_broker_go(struct cellblock_cell *cell, uint64_t id, struct cb_errand *er
         finish(cell, id, errand, failed);
         return;
     }
-    struct cb_connecting *waiting = calloc(1, sizeof *waiting);
+    forget_gone(cell);
+    struct cb_connecting *waiting = count_waiting(cell) < MOST_WAITING ? calloc(1, sizeof *waiting) : NULL;
     struct epoll_event event = {.events = EPOLLOUT | EPOLLONESHOT, .data.ptr = waiting};
     if (!waiting || epoll_ctl(cell->epoll, EPOLL_CTL_ADD, errand->socket, &event) < 0) {
         free(waiting);

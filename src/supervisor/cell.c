@@ -58,9 +58,12 @@ static void on_wire(struct cellblock_cell *cell)
     struct cb_message message;
     for (;;) {
         int fd;
+        message = (struct cb_message){0};
         if (cb_wire_take(cell->wire, &message, &fd, MSG_DONTWAIT) < 0) {
+            cb_close_cleanup(&fd);
             if (errno == EAGAIN)
                 return;
+            message.kind = 0;
             break;
         }
         if (message.kind == CB_MESSAGE_SOCKET) {

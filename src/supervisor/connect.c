@@ -52,9 +52,7 @@ static int type_of(const struct cb_call *call, int number)
 static bool stays_inside(const struct cb_address *address)
 {
     enum cb_class class = cb_address_range(address).class;
-    bool own = address->family == AF_INET ? memcmp(address->bytes, cb_divert_own4, 4) == 0
-                                          : memcmp(address->bytes, cb_divert_own6, 16) == 0;
-    return own || class == CB_CLASS_LOOPBACK || class == CB_CLASS_UNSPECIFIED;
+    return cb_divert_is_own(address->family, address->bytes) || class == CB_CLASS_LOOPBACK || class == CB_CLASS_UNSPECIFIED;
 }
 
 int cb_connect_decide(const struct cb_call *call)

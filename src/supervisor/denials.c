@@ -33,6 +33,15 @@ static const struct kind *kind_of(const char *code)
     return &kinds[i];
 }
 
+/* Each kind has room of its own: the code must not be able to hide one behind many others. */
+static bool is_crowded(const struct cellblock_cell *cell, const char *code)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < cell->denial_count; i++)
+        count += strcmp(cell->denials[i].code, code) == 0;
+    return count >= MAX_CHOSEN;
+}
+
 void cb_denial_note(struct cellblock_cell *cell, const char *code, const char *object, const struct cb_file_rule *rule)
 {
     for (size_t i = 0; i < cell->denial_count; i++)
@@ -40,7 +49,7 @@ void cb_denial_note(struct cellblock_cell *cell, const char *code, const char *o
             cell->denials[i].count++;
             return;
         }
-    if (cell->denial_count >= MAX_CHOSEN && kind_of(code)->chosen)
+    if (kind_of(code)->chosen && is_crowded(cell, code))
         return;
     struct cb_denial *denial = cb_array_push(&cell->denials, &cell->denial_count);
     if (!denial)
@@ -54,14 +63,14 @@ void cb_denial_network(struct cellblock_cell *cell, const char *code, const char
                        uint64_t count)
 {
     const char *known = kind_of(code)->code;
-    if (strcmp(known, code) != 0)
+    if (strcmp(known, code) != 0 || !cb_has_prefix(code, "network."))
         return;
     for (size_t i = 0; i < cell->denial_count; i++)
         if (strcmp(cell->denials[i].object, object) == 0 && strcmp(cell->denials[i].code, code) == 0) {
             cell->denials[i].count += count;
             return;
         }
-    struct cb_denial *denial = cell->denial_count < MAX_CHOSEN ? cb_array_push(&cell->denials, &cell->denial_count) : NULL;
+    struct cb_denial *denial = !is_crowded(cell, code) ? cb_array_push(&cell->denials, &cell->denial_count) : NULL;
     if (!denial)
         return;
     *denial = (struct cb_denial){.code = known, .object = strdup(object), .details = strdup(details), .count = count};
@@ -78,9 +87,12 @@ static json_t *network_json(const struct cb_denial *denial)
     cb_autofree char *object = cb_printable(denial->object, strlen(denial->object));
     json_t *all = json_pack("{s:s, s:s?, s:s, s:I}", "code", denial->code, "object", object, "layer",
                             kind_of(denial->code)->layer, "count", (json_int_t)denial->count);
+    static const char *const keys[] = {"reason", "rule", "suggest", "final"};
     json_t *details = json_loads(denial->details, 0, NULL);
-    if (all && details)
-        json_object_update(all, details);
+    for (size_t i = 0; all && i < sizeof keys / sizeof *keys; i++) {
+        json_t *value = json_object_get(details, keys[i]);
+        json_object_set_new(all, keys[i], value ? json_incref(value) : json_null());
+    }
     json_decref(details);
     return all;
 }
@@ -91,13 +103,14 @@ static json_t *denial_json(const struct cb_denial *denial)
         return network_json(denial);
     const struct cb_file_rule *rule = denial->rule;
     cb_autofree char *object = cb_printable(denial->object, strlen(denial->object));
+    cb_autofree char *origin = rule ? cb_origin_text(&rule->origin) : NULL;
     /* What is hidden stays hidden, whatever is granted at the same path: nothing to suggest then. */
     json_t *suggestion = !rule || rule->access == CB_ACCESS_NONE
                              ? json_null()
                              : json_pack("{s:s?, s:s, s:b}", "path", object, "access", "write", "optional", 1);
-    return json_pack("{s:s, s:s?, s:s, s:o, s:I, s:o, s:b}", "code", denial->code, "object", object, "layer",
+    return json_pack("{s:s, s:s?, s:s, s:s?, s:I, s:o, s:b}", "code", denial->code, "object", object, "layer",
                      kind_of(denial->code)->layer, "rule",
-                     rule ? json_sprintf("%s:%d", rule->origin.document, rule->origin.line) : json_null(),
+                     origin,
                      "count", (json_int_t)denial->count, "suggest", suggestion, "final", 1);
 }
 

@@ -142,7 +142,7 @@ struct cb_disk *cb_disk_new(uint64_t bytes, uint64_t inodes, struct timespec sin
         disk->inodes = inodes;
         disk->since = since;
         disk->clock_offset_ns = offset_now();
-        disk->regular_walk_us = cb_clock_us() + REGULAR_US;
+        disk->regular_walk_us = cb_clock_us(CLOCK_MONOTONIC) + REGULAR_US;
     }
     return disk;
 }
@@ -513,13 +513,13 @@ static bool look_at_volumes(struct cb_disk *disk, uint64_t now_us, uint64_t *wai
 enum cb_disk_verdict cb_disk_last_look(struct cb_disk *disk, uint64_t budget_us)
 {
     const struct cb_tree nobody = CB_TREE_INIT;
-    uint64_t began = cb_clock_us(), unused;
+    uint64_t began = cb_clock_us(CLOCK_MONOTONIC), unused;
     enum cb_disk_verdict verdict = CB_DISK_FINE;
     stop_walk(&disk->walk);
     disk->next_walk_us = disk->hurried_walk_us = 0;
     do
-        verdict = cb_disk_look(disk, &nobody, cb_clock_us(), &unused);
-    while (verdict == CB_DISK_FINE && disk->walk.under_way && cb_clock_us() - began < budget_us);
+        verdict = cb_disk_look(disk, &nobody, cb_clock_us(CLOCK_MONOTONIC), &unused);
+    while (verdict == CB_DISK_FINE && disk->walk.under_way && cb_clock_us(CLOCK_MONOTONIC) - began < budget_us);
     return verdict;
 }
 
@@ -535,11 +535,11 @@ enum cb_disk_verdict cb_disk_look(struct cb_disk *disk, const struct cb_tree *tr
         follow_clock(disk);
         begin_walk(disk);
     }
-    uint64_t before = cb_clock_us();
+    uint64_t before = cb_clock_us(CLOCK_MONOTONIC);
     bool over = walk_slice(disk);
     if (over && judge(disk) == CB_DISK_FINE)
         count_held(disk, tree);
-    uint64_t taken = cb_clock_us() - before;
+    uint64_t taken = cb_clock_us(CLOCK_MONOTONIC) - before;
     disk->walk.taken_us += taken;
     *wait_us = taken * 4 > LEAST_US ? taken * 4 : LEAST_US;
     return over ? finish_walk(disk, now_us) : judge(disk);

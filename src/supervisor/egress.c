@@ -13,13 +13,11 @@
 #include "supervisor/launch.h"
 
 #include <errno.h>
-#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 enum { READY_MS = 15000, END_MS = 2000, FIRST_RELAY_ID = 1879048191 };
@@ -29,11 +27,14 @@ struct question {
     struct cb_link_message message; /* its id is that of the call */
     struct cb_errand errand;
     bool has_errand;
-    bool asked;
 };
 
 struct cb_egress {
     int link;
+    struct cb_link_queue queue;
+    bool queue_watched;
+    bool changed;           /* the relay has answered to a change of rules, */
+    int change_failed;      /* … with this errno */
     int pidfd;
     int netfilter;          /* of the cell's network namespace, for changes of rules */
     struct cb_divert divert;
@@ -58,7 +59,7 @@ bool cb_egress_busy(const struct cb_egress *egress)
 
 struct cb_traffic cb_egress_traffic(const struct cb_egress *egress)
 {
-    return egress ? egress->traffic : (struct cb_traffic){0};
+    return egress ? egress->traffic : (struct cb_traffic){.unknown = false};
 }
 
 const cellblock_policy *cb_egress_policy(const struct cb_egress *egress)
@@ -145,8 +146,13 @@ static int publish(const struct cb_publish_rule *rule, void *data)
     }
     if (tell(publishing->egress, &message, four, publishing->error) < 0)
         return -1;
-    cb_autofd int six = listen_at(AF_INET6, rule->as); /* where there is one */
-    return six < 0 ? 0 : tell(publishing->egress, &message, six, publishing->error);
+    cb_autofd int six = listen_at(AF_INET6, rule->as);
+    if (six < 0 && errno == EADDRINUSE) {
+        cb_fail(publishing->error, CELLBLOCK_ERROR_SETUP, errno, "publishing the cell's port %u as [::1]:%u", rule->port,
+                rule->as);
+        return cb_error_hint(publishing->error, "choose another port of the host: --publish %u:OTHER", rule->port);
+    }
+    return six < 0 ? 0 : tell(publishing->egress, &message, six, publishing->error); /* a host without IPv6 */
 }
 
 static int wait_until_ready(struct cb_egress *egress, cellblock_error **error)
@@ -187,7 +193,7 @@ static int begin_brokering(struct cellblock_cell *cell, cellblock_error **error)
 uint16_t cb_egress_resolver(struct cb_egress *egress, uint16_t port)
 {
     const struct cb_link_message message = {.kind = CB_LINK_EXPECT, .port = port};
-    return cb_link_send(egress->link, &message, NULL, 0, -1, MSG_DONTWAIT) < 0 ? 0 : egress->resolver;
+    return cb_link_tell(&egress->queue, &message, NULL, 0, -1) < 0 ? 0 : egress->resolver;
 }
 
 int cb_egress_start(struct cellblock_cell *cell, const cellblock_policy *policy, const char *program,
@@ -201,15 +207,20 @@ int cb_egress_start(struct cellblock_cell *cell, const cellblock_policy *policy,
     if (!egress)
         return cb_fail_memory(error);
     egress->link = egress->pidfd = egress->netfilter = -1;
+    egress->traffic.unknown = true;
     egress->divert = plan->network.divert;
     if (cb_policy_copy(policy, &egress->policy, error) < 0)
         return -1;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         return cb_fail_errno(error, "making a socket pair");
-    egress->link = ends[0];
-    cb_autofd int theirs = ends[1];
-    egress->pidfd = cb_launch(program, "relay", theirs);
+    const struct timeval patience = {.tv_sec = READY_MS / 1000};
+    egress->link = egress->queue.link = ends[0];
+    egress->pidfd = cb_launch(program, "relay", ends[1], true);
+    int failed = errno;
+    close(ends[1]);
+    setsockopt(egress->link, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     if (egress->pidfd < 0) {
+        errno = failed;
         cb_fail(error, CELLBLOCK_ERROR_SETUP, errno, "starting the cell's relay, %s", program);
         cb_error_layer(error, "relay");
         return cb_error_hint(error, "install the cellblock program, or name it in helper_path");
@@ -247,24 +258,21 @@ int cb_egress_take(struct cellblock_cell *cell, int which, int fd, cellblock_err
 
 /* ---- Questions ---- */
 
-static void answer_call(struct cellblock_cell *cell, uint64_t id, int errnum)
+/* Room on the link is only waited for while something is to be said. */
+static void watch_queue(struct cellblock_cell *cell)
 {
-    struct cb_seccomp_notif_resp response = {.id = id, .error = -errnum};
-    if (errnum == 0)
-        response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-    if (ioctl(cell->listener, CB_SECCOMP_IOCTL_NOTIF_SEND, &response) < 0 && errno != ENOENT && errno != EINTR)
-        cell->broken = errno;
+    struct cb_egress *egress = cell->egress;
+    cb_link_flush(&egress->queue);
+    bool waits = cb_link_waits(&egress->queue);
+    struct epoll_event event = {.events = EPOLLIN | (waits ? EPOLLOUT : 0), .data.ptr = &cell->egress};
+    if (waits != egress->queue_watched && epoll_ctl(cell->epoll, EPOLL_CTL_MOD, egress->link, &event) == 0)
+        egress->queue_watched = waits;
 }
 
-/* As many as find room now; the relay's answers make more. */
-static void ask_waiting(struct cb_egress *egress)
+static void say(struct cellblock_cell *cell, const struct cb_link_message *message, int fd)
 {
-    for (size_t i = 0; i < egress->question_count; i++) {
-        struct question *question = &egress->questions[i];
-        if (!question->asked && cb_link_send(egress->link, &question->message, NULL, 0, -1, MSG_DONTWAIT) < 0)
-            return;
-        question->asked = true;
-    }
+    if (cb_link_tell(&cell->egress->queue, message, NULL, 0, fd) == 0)
+        watch_queue(cell);
 }
 
 int cb_egress_ask(const struct cb_call *call, enum cb_protocol protocol, bool sends, const struct cb_address *address,
@@ -282,7 +290,8 @@ int cb_egress_ask(const struct cb_call *call, enum cb_protocol protocol, bool se
         question->errand = *errand;
     question->message = (struct cb_link_message){.kind = CB_LINK_ASK, .id = call->notice->id, .number = sends,
                                                  .address = *address, .port = port, .protocol = (uint16_t)protocol};
-    ask_waiting(egress);
+    const struct cb_link_message message = question->message;
+    say(call->cell, &message, -1);
     return CB_CALL_ANSWERED; /* later */
 }
 
@@ -296,15 +305,14 @@ static void on_answer(struct cellblock_cell *cell, const struct cb_link_message 
         int errnum = message->number > 0 && message->number < 4096 ? message->number : 0;
         egress->questions[i] = egress->questions[--egress->question_count];
         if (errnum == 0 && question.has_errand) {
-            cb_broker_go(cell, message->id, &question.errand, message->protocol == 1);
-            break;
+            cb_broker_go(cell, message->id, &question.errand, message->counts[0] == 1);
+            return;
         }
         if (question.has_errand)
             close(question.errand.socket);
-        answer_call(cell, message->id, errnum);
-        break;
+        cb_notify_reply(cell, message->id, errnum ? -errnum : CB_CALL_GO_ON);
+        return;
     }
-    ask_waiting(egress);
 }
 
 /* ---- What the relay says ---- */
@@ -334,8 +342,8 @@ static void want_inner(struct cellblock_cell *cell, int family)
 void cb_egress_inner(struct cellblock_cell *cell, int fd)
 {
     const struct cb_link_message message = {.kind = CB_LINK_INNER};
-    if (cell->egress)
-        cb_link_send(cell->egress->link, &message, NULL, 0, fd, MSG_DONTWAIT);
+    if (cell->egress && !cell->egress->over)
+        say(cell, &message, fd);
     cb_close_cleanup(&fd);
 }
 
@@ -349,11 +357,46 @@ static void on_lost(struct cellblock_cell *cell)
     egress->over = true;
 }
 
-void cb_egress_event(struct cellblock_cell *cell)
+static void on_message(struct cellblock_cell *cell, const struct cb_link_message *message, size_t length)
 {
     struct cb_egress *egress = cell->egress;
+    switch (message->kind) {
+    case CB_LINK_ANSWER:
+        on_answer(cell, message);
+        break;
+    case CB_LINK_DENIAL:
+        on_denial(cell, message, egress->text, length);
+        break;
+    case CB_LINK_LIMIT:
+        cb_cell_end(cell, CB_END_NETWORK, cb_limit_word(CB_LIMIT_NETWORK_BYTES));
+        break;
+    case CB_LINK_WANT_INNER:
+        want_inner(cell, message->number);
+        break;
+    case CB_LINK_CHANGED:
+        egress->changed = true;
+        egress->change_failed = message->number;
+        break;
+    case CB_LINK_COUNTS:
+        if (!cell->gone)
+            break; /* nobody has asked for its last word: it is about to be lost */
+        egress->traffic =
+            (struct cb_traffic){false, message->counts[0], message->counts[1], message->counts[2]};
+        egress->over = true;
+        break;
+    default:
+        break;
+    }
+}
+
+/* Not all at once: a relay that talks without end must not keep us from the rest. */
+void cb_egress_event(struct cellblock_cell *cell)
+{
+    enum { TURN = 256 };
+    struct cb_egress *egress = cell->egress;
     struct cb_link_message message;
-    for (;;) {
+    watch_queue(cell);
+    for (int i = 0; i < TURN; i++) {
         int fd;
         ssize_t length = cb_link_receive(egress->link, &message, egress->text, &fd, MSG_DONTWAIT);
         if (length < 0) {
@@ -362,26 +405,7 @@ void cb_egress_event(struct cellblock_cell *cell)
             return;
         }
         cb_close_cleanup(&fd); /* nothing of the kind is expected */
-        switch (message.kind) {
-        case CB_LINK_ANSWER:
-            on_answer(cell, &message);
-            break;
-        case CB_LINK_DENIAL:
-            on_denial(cell, &message, egress->text, (size_t)length);
-            break;
-        case CB_LINK_LIMIT:
-            cb_cell_end(cell, CB_END_NETWORK, cb_limit_word(CB_LIMIT_NETWORK_BYTES));
-            break;
-        case CB_LINK_WANT_INNER:
-            want_inner(cell, message.number);
-            break;
-        case CB_LINK_COUNTS:
-            egress->traffic = (struct cb_traffic){message.counts[0], message.counts[1], message.counts[2]};
-            egress->over = true;
-            break;
-        default:
-            break;
-        }
+        on_message(cell, &message, (size_t)length);
     }
 }
 
@@ -390,34 +414,88 @@ void cb_egress_event(struct cellblock_cell *cell)
 static int divert_again(struct cb_egress *egress, const struct cb_divert *divert, cellblock_error **error)
 {
     static const int families[] = {AF_INET, AF_INET6};
+    cb_autofree struct cb_netlink *batch = calloc(1, sizeof *batch);
+    if (!batch)
+        return cb_fail_memory(error);
     for (size_t i = 0; i < 2; i++) {
-        struct cb_netlink batch = {.length = 0};
-        cb_divert_rules(&batch, divert, families[i], true);
-        if (cb_netlink_talk(egress->netfilter, &batch, NULL) < 0 && !(families[i] == AF_INET6 && (errno == EAFNOSUPPORT || errno == ENOENT))) {
-            cb_fail(error, CELLBLOCK_ERROR_SYSTEM, errno, "changing the rules of the cell's network");
-            return cb_error_layer(error, "nftables");
-        }
+        cb_netlink_clear(batch);
+        cb_divert_rules(batch, divert, families[i], true);
+        bool absent = cb_netlink_talk(egress->netfilter, batch, NULL) < 0 && families[i] == AF_INET6 &&
+                      (errno == EAFNOSUPPORT || errno == ENOENT);
+        if (absent || errno == 0)
+            continue;
+        cb_fail(error, CELLBLOCK_ERROR_SYSTEM, errno, "changing the rules of the cell's network");
+        return cb_error_layer(error, "egress");
     }
-    egress->divert = *divert;
     return 0;
 }
 
+/* Reads on while it waits: the relay may have other things to say first. */
+static int wait_for_change(struct cellblock_cell *cell, cellblock_error **error)
+{
+    struct cb_egress *egress = cell->egress;
+    for (int left = READY_MS; !egress->changed && !egress->over && left > 0;) {
+        struct pollfd ready = {.fd = egress->link, .events = POLLIN | (cb_link_waits(&egress->queue) ? POLLOUT : 0)};
+        enum { STEP_MS = 100 };
+        if (poll(&ready, 1, STEP_MS) == 0)
+            left -= STEP_MS;
+        cb_egress_event(cell);
+    }
+    if (egress->changed && egress->change_failed == 0)
+        return 0;
+    cb_fail(error, CELLBLOCK_ERROR_SYSTEM, egress->changed ? egress->change_failed : ETIMEDOUT,
+            "giving the cell's relay its new rules");
+    return cb_error_layer(error, "relay");
+}
+
+static int queue_policy(struct cb_egress *egress, const cellblock_policy *policy, bool cut, cellblock_error **error)
+{
+    cb_autotext struct cb_text packed = {0};
+    cb_policy_pack(policy, &packed);
+    bool failed = packed.failed;
+    for (size_t at = 0; at < packed.length && !failed; at += CB_LINK_TEXT) {
+        size_t piece = packed.length - at < CB_LINK_TEXT ? packed.length - at : CB_LINK_TEXT;
+        const struct cb_link_message message = {
+            .kind = CB_LINK_POLICY, .number = at + piece < packed.length ? 0 : cut ? 2 : 1};
+        failed = cb_link_tell(&egress->queue, &message, packed.data + at, piece, -1) < 0;
+    }
+    return failed ? cb_fail_memory(error) : 0;
+}
+
+static bool same_ports(const struct cb_divert *one, const struct cb_divert *other)
+{
+    if (one->count != other->count)
+        return false;
+    for (size_t i = 0; i < one->count; i++)
+        if (one->loopback[i].port != other->loopback[i].port || one->loopback[i].datagrams != other->loopback[i].datagrams)
+            return false;
+    return true;
+}
+
+/* Ports of loopback first: if that fails nothing has changed, and a port that the relay does not allow yet is only a
+ * closed one. */
 int cb_egress_change(struct cellblock_cell *cell, cellblock_policy *policy, bool cut, cellblock_error **error)
 {
     struct cb_egress *egress = cell->egress;
-    struct cb_divert divert;
+    struct cb_divert divert, before = egress->divert;
+    bool brokered = cell->plan->network.brokered;
     if (egress->over)
         return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0, "the cell has ended");
-    if (cb_plan_divert(policy, &divert, error) < 0)
-        return -1;
-    if (cut && cell->plan->network.brokered)
+    if (cut && brokered)
         return cb_fail(error, CELLBLOCK_ERROR_USAGE, 0,
                        "connections can't be cut in tier landlock: the code has the sockets");
-    bool ports = !cell->plan->network.brokered &&
-                 (divert.count != egress->divert.count ||
-                  memcmp(divert.loopback, egress->divert.loopback, divert.count * sizeof *divert.loopback) != 0);
-    if (send_policy(egress, policy, cut ? 2 : 1, error) < 0 || (ports && divert_again(egress, &divert, error) < 0))
+    if (cb_plan_divert(policy, &divert, error) < 0)
         return -1;
+    bool ports = !brokered && !same_ports(&divert, &before);
+    if (ports && divert_again(egress, &divert, error) < 0)
+        return -1;
+    egress->changed = false;
+    if (queue_policy(egress, policy, cut, error) < 0 || wait_for_change(cell, error) < 0) {
+        if (ports)
+            divert_again(egress, &before, NULL);
+        return -1;
+    }
+    egress->divert = divert;
     cellblock_policy_free(egress->policy);
     egress->policy = policy;
     return 0;
@@ -427,9 +505,9 @@ int cb_egress_change(struct cellblock_cell *cell, cellblock_policy *policy, bool
 
 void cb_egress_finish(struct cellblock_cell *cell)
 {
-    const struct cb_link_message message = {.kind = CB_LINK_FINISH};
+    const struct cb_link_message message = {.kind = CB_LINK_FINISH, .number = cell->reason != CB_END_NONE};
     if (cell->egress && !cell->egress->over)
-        cb_link_send(cell->egress->link, &message, NULL, 0, -1, MSG_DONTWAIT);
+        say(cell, &message, -1);
 }
 
 void cb_egress_give_up(struct cb_egress *egress)
@@ -444,6 +522,7 @@ void cb_egress_free(struct cb_egress *egress)
 {
     if (!egress)
         return;
+    cb_link_clear(&egress->queue);
     cb_close_cleanup(&egress->link); /* it ends when it sees this */
     /* One that has said its last word only has its sockets to close, for which the kernel takes its time. */
     if (egress->pidfd >= 0 && !egress->over) {

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const struct {
     enum cb_stage stage;
@@ -78,6 +79,9 @@ static int hint_for_path(const struct cb_plan *plan, int errnum, cellblock_error
                                                      : cb_format("%s/%s", plan->directory, plan->argv[0]);
     if (!path)
         return -1;
+    struct stat found;
+    if (errnum == EACCES && stat(path, &found) == 0 && S_ISDIR(found.st_mode))
+        return cb_error_hint(error, "it is a directory: name the program in it that is to run");
     if (errnum == EACCES)
         return cb_error_hint(error,
                              "is it executable (chmod +x)? If it is a script: name its interpreter, as in `sh %s`",

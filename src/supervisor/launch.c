@@ -20,11 +20,12 @@ struct launch {
     pid_t pid;
     int pidfd;
     int failed;
+    bool apart;
 };
 
 static int become_program(void *data)
 {
-    const struct launch *launch = data;
+    struct launch *launch = data;
     char *const argv[] = {(char *)"cellblock", (char *)(uintptr_t)launch->word, NULL};
     char *const envp[] = {NULL};
     sigset_t none;
@@ -33,9 +34,12 @@ static int become_program(void *data)
         signal(number, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    if (launch->apart)
+        setpgid(0, 0);
     if (launch->socket == CB_LAUNCH_FD ? fcntl(CB_LAUNCH_FD, F_SETFD, 0) == 0
                                        : dup2(launch->socket, CB_LAUNCH_FD) == CB_LAUNCH_FD)
         execve(launch->path, argv, envp);
+    launch->failed = errno; /* the caller's memory, still */
     _exit(127);
 }
 
@@ -45,16 +49,17 @@ static int launch_and_leave(void *data)
 {
     struct launch *launch = data;
     launch->pid = clone(become_program, launch->stack, CLONE_VM | CLONE_VFORK | CLONE_PIDFD, launch, &launch->pidfd);
-    launch->failed = errno;
+    if (launch->pid < 0)
+        launch->failed = errno;
     _exit(0);
 }
 
-int cb_launch(const char *path, const char *word, int socket)
+int cb_launch(const char *path, const char *word, int socket, bool apart)
 {
     cb_autofree char *stacks = malloc(2 * STACK);
     if (!stacks)
         return -1;
-    struct launch launch = {.path = path, .word = word, .socket = socket, .pidfd = -1, .pid = -1};
+    struct launch launch = {.path = path, .word = word, .socket = socket, .pidfd = -1, .pid = -1, .apart = apart};
     launch.stack = (char *)((uintptr_t)(stacks + STACK) & ~15UL);
     sigset_t all, before;
     sigfillset(&all);
@@ -65,7 +70,8 @@ int cb_launch(const char *path, const char *word, int socket)
     while (between > 0 && waitpid(between, NULL, __WALL) < 0 && errno == EINTR)
         ;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (launch.pid < 0) {
+    if (failed) {
+        cb_close_cleanup(&launch.pidfd);
         errno = failed;
         return -1;
     }

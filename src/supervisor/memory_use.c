@@ -23,9 +23,18 @@
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <sys/vfs.h>
+#include <time.h>
 
 /* Address spaces so large that page tables alone could take this part of the limit. */
-enum { TABLE_SHARE = 32, PER_TABLE = 512, INODE_BYTES = 1024, WEIGHING_US = 50000 };
+enum { TABLE_SHARE = 32, PER_TABLE = 512, INODE_BYTES = 1024 };
+
+/* For one weighing, of our own processor time: neither a busy machine nor a slow one may make honest cells look large. */
+enum { WEIGHING_US = 300000 };
+
+static bool is_too_long(uint64_t began)
+{
+    return cb_clock_us(CLOCK_THREAD_CPUTIME_ID) - began > WEIGHING_US;
+}
 
 static uint64_t swap_in_use(const struct cb_memory_use *use)
 {
@@ -142,7 +151,7 @@ struct cb_memory_total cb_memory_use_quick(struct cb_memory_use *use, const stru
 static uint64_t count_twice(const struct cb_memory_use *use, const struct cb_tree *tree, uint64_t began)
 {
     uint64_t sum = 0, one;
-    for (size_t i = 0; i < tree->now.count && cb_clock_us() - began <= WEIGHING_US; i++)
+    for (size_t i = 0; i < tree->now.count && !is_too_long(began); i++)
         if (tree->now.list[i].pid != tree->first &&
             cb_tree_mapped_from(tree, &tree->now.list[i], use->scratch_device, &one) == 0)
             sum += one;
@@ -152,7 +161,7 @@ static uint64_t count_twice(const struct cb_memory_use *use, const struct cb_tre
 struct cb_memory_total cb_memory_use_weigh(struct cb_memory_use *use, const struct cb_tree *tree, uint64_t limit,
                                            uint64_t objects)
 {
-    uint64_t own = 0, borrowed = 0, shared = 0, began = cb_clock_us();
+    uint64_t own = 0, borrowed = 0, shared = 0, began = cb_clock_us(CLOCK_THREAD_CPUTIME_ID);
     for (size_t i = 0; i < tree->now.count; i++) {
         struct cb_process *process = &tree->now.list[i];
         struct cb_memory_parts parts;
@@ -161,7 +170,7 @@ struct cb_memory_total cb_memory_use_weigh(struct cb_memory_use *use, const stru
         if (process->pid == tree->first || process->state == 'Z')
             continue;
         /* Thousands of mappings make it dear: from then on what is cheap to read has to do. */
-        if (cb_clock_us() - began > WEIGHING_US || cb_tree_memory(tree, process, &parts) < 0)
+        if (is_too_long(began) || cb_tree_memory(tree, process, &parts) < 0)
             parts = (struct cb_memory_parts){.anonymous = process->resident};
         own += parts.anonymous + parts.swapped;
         shared += parts.shared;

@@ -14,10 +14,25 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+bool cb_notify_waits(const struct cellblock_cell *cell, uint64_t id)
+{
+    return ioctl(cell->listener, CB_SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
+}
+
 bool cb_call_waits(const struct cb_call *call)
 {
-    uint64_t id = call->notice->id;
-    return ioctl(call->cell->listener, CB_SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
+    return cb_notify_waits(call->cell, call->notice->id);
+}
+
+void cb_notify_reply(struct cellblock_cell *cell, uint64_t id, int answer)
+{
+    struct cb_seccomp_notif_resp response = {.id = id};
+    if (answer == CB_CALL_GO_ON)
+        response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+    else
+        response.error = answer;
+    if (ioctl(cell->listener, CB_SECCOMP_IOCTL_NOTIF_SEND, &response) < 0 && errno != ENOENT && errno != EINTR)
+        cell->broken = errno;
 }
 
 /* Linux 5.14 gives the descriptor and the answer in one step. Before, the caller could be interrupted in between and
@@ -119,10 +134,6 @@ void cb_notify_answer(struct cellblock_cell *cell)
         struct cb_seccomp_notif notice;
         char room[512]; /* a newer kernel may have more to say */
     } received = {0};
-    union {
-        struct cb_seccomp_notif_resp response;
-        char room[512];
-    } sent = {0};
     if (ioctl(cell->listener, CB_SECCOMP_IOCTL_NOTIF_RECV, &received) < 0) {
         if (errno == EINTR || errno == ENOENT || errno == EAGAIN)
             return;
@@ -135,11 +146,5 @@ void cb_notify_answer(struct cellblock_cell *cell)
     int answer = decide_as_cell(&call);
     if (answer == CB_CALL_ANSWERED)
         return;
-    sent.response.id = received.notice.id;
-    if (answer == CB_CALL_GO_ON)
-        sent.response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-    else
-        sent.response.error = answer;
-    if (ioctl(cell->listener, CB_SECCOMP_IOCTL_NOTIF_SEND, &sent) < 0 && errno != ENOENT && errno != EINTR)
-        cell->broken = errno;
+    cb_notify_reply(cell, received.notice.id, answer);
 }

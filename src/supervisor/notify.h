@@ -16,6 +16,9 @@ enum {
     CB_CALL_OTHER = 3,      /* not a call that this part answers */
 };
 
+/* Answers a call later: a negative errno, 0, or CB_CALL_GO_ON. */
+void cb_notify_reply(struct cellblock_cell *cell, uint64_t id, int answer);
+bool cb_notify_waits(const struct cellblock_cell *cell, uint64_t id);
 /* Does the caller still wait? Asked right before something is done for it. */
 bool cb_call_waits(const struct cb_call *call);
 /* Answers with a descriptor for the caller. */

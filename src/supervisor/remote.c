@@ -68,7 +68,7 @@ static int launch_helper(struct cb_remote *remote, const char *path, cellblock_e
         return cb_fail_errno(error, "making a socket pair");
     remote->socket = ends[0];
     cb_autofd int theirs = ends[1];
-    remote->pidfd = cb_launch(path, "helper", theirs);
+    remote->pidfd = cb_launch(path, "helper", theirs, false);
     return remote->pidfd < 0 ? cb_fail_errno(error, "starting the helper program %s", path) : 0;
 }
 

@@ -173,6 +173,8 @@ static int add_stream(json_t *object, const char *name, const struct cb_text *by
 
 static json_t *traffic_json(const cellblock_result *result)
 {
+    if (result->traffic.unknown)
+        return json_null();
     return json_pack("{s:I, s:I, s:I}", "connections", (json_int_t)result->traffic.connections, "sent",
                      (json_int_t)result->traffic.sent, "received", (json_int_t)result->traffic.received);
 }
@@ -243,6 +245,7 @@ void cb_result_pack(const cellblock_result *result, struct cb_text *frame)
     cb_frame_number(frame, (uint64_t)result->lost[0]);
     cb_frame_number(frame, (uint64_t)result->lost[1]);
     cb_frame_number(frame, result->inodes);
+    cb_frame_number(frame, result->traffic.unknown);
     cb_frame_number(frame, result->traffic.connections);
     cb_frame_number(frame, result->traffic.sent);
     cb_frame_number(frame, result->traffic.received);
@@ -277,6 +280,7 @@ int cb_result_unpack(struct cb_frame_reader *reader, cellblock_result **result, 
     made->lost[0] = (int)cb_read_number(reader);
     made->lost[1] = (int)cb_read_number(reader);
     made->inodes = cb_read_number(reader);
+    made->traffic.unknown = cb_read_number(reader);
     made->traffic.connections = cb_read_number(reader);
     made->traffic.sent = cb_read_number(reader);
     made->traffic.received = cb_read_number(reader);

@@ -156,7 +156,7 @@ int cb_wire_take(int wire, struct cb_message *message, int *fd, int flags)
         char space[CMSG_SPACE(sizeof(int))];
     } control;
     struct msghdr header = {
-        .msg_iov = &data, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
+        .msg_iov = &data, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = CMSG_LEN(sizeof(int))}; /* one */
     *fd = -1;
     ssize_t got;
     bool reset = false; /* told once when the other end went without reading ours; what it said before is still there */

@@ -35,6 +35,7 @@ struct cb_peaks {
 
 /* What was relayed to and from the network. */
 struct cb_traffic {
+    bool unknown;           /* the relay did not come to say it */
     uint64_t connections, sent, received;
 };
 

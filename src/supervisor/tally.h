@@ -3,9 +3,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
-/* On a clock that only goes forward. */
-uint64_t cb_clock_us(void);
+/* What a clock says. */
+uint64_t cb_clock_us(clockid_t clock);
 
 /* ---- Sums that must not shrink ----
  *

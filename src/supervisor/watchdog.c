@@ -77,13 +77,6 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static uint64_t clock_us(clockid_t clock)
-{
-    struct timespec now = {0};
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 static void end(struct cellblock_cell *cell, enum cb_end reason, enum cb_limit limit)
 {
     if (cell->watchdog->enforces)
@@ -265,7 +258,7 @@ int cb_watchdog_start(struct cellblock_cell *cell, cellblock_error **error)
                                      .keeps_temporary = cell->plan->private_directory && cell->plan->scratch_size > 0,
                                      .tree = CB_TREE_INIT,
                                      .memory = CB_MEMORY_USE_INIT,
-                                     .looked_us = clock_us(CLOCK_MONOTONIC)};
+                                     .looked_us = cb_clock_us(CLOCK_MONOTONIC)};
     cell->watchdog = watchdog; /* freed with the cell, also when the following fails */
     decide_what_to_read(watchdog);
     if (!watchdog->reads_tree && !watchdog->kept) {
@@ -454,10 +447,10 @@ static uint64_t look_at_written(struct cellblock_cell *cell, const struct sums *
 static struct cb_memory_total weigh(struct cellblock_cell *cell, uint64_t now_us)
 {
     struct cb_watchdog *watchdog = cell->watchdog;
-    uint64_t before = clock_us(CLOCK_THREAD_CPUTIME_ID);
+    uint64_t before = cb_clock_us(CLOCK_THREAD_CPUTIME_ID);
     struct cb_memory_total total =
         cb_memory_use_weigh(&watchdog->memory, &watchdog->tree, watchdog->limits.memory, cell->ipc_memory);
-    watchdog->weighed_us = clock_us(CLOCK_THREAD_CPUTIME_ID) - before;
+    watchdog->weighed_us = cb_clock_us(CLOCK_THREAD_CPUTIME_ID) - before;
     watchdog->weigh_due_us = now_us + WEIGH_SHARE * watchdog->weighed_us;
     return total;
 }
@@ -554,7 +547,7 @@ static uint32_t next_chance(struct cb_watchdog *watchdog)
 void cb_watchdog_look(struct cellblock_cell *cell)
 {
     struct cb_watchdog *watchdog = cell->watchdog;
-    uint64_t ticks, now_us = clock_us(CLOCK_MONOTONIC), before = clock_us(CLOCK_THREAD_CPUTIME_ID);
+    uint64_t ticks, now_us = cb_clock_us(CLOCK_MONOTONIC), before = cb_clock_us(CLOCK_THREAD_CPUTIME_ID);
     bool timed = read(watchdog->timer, &ticks, sizeof ticks) == sizeof ticks;
     if (watchdog->kept && (!timed || now_us >= watchdog->cgroup_due_us))
         watchdog->cgroup_due_us = look_at_cgroup(cell, now_us);
@@ -568,7 +561,7 @@ void cb_watchdog_look(struct cellblock_cell *cell)
         wait = lesser(wait, watchdog->cgroup_due_us > now_us ? watchdog->cgroup_due_us - now_us : LEAST_US);
     wait = lesser(wait, look_at_disk(cell, now_us));
     /* Weighing is rare, or urgent: it does not count as a cost. */
-    uint64_t cost = clock_us(CLOCK_THREAD_CPUTIME_ID) - before - watchdog->weighed_us + WAKING_US;
+    uint64_t cost = cb_clock_us(CLOCK_THREAD_CPUTIME_ID) - before - watchdog->weighed_us + WAKING_US;
     const struct cb_wait next = {.soonest_us = wait,
                                  .cost_us = cost,
                                  .quiet = watchdog->cpu_us <= cpu_before + (now_us - watchdog->looked_us) / 20};

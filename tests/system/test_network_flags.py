@@ -44,7 +44,7 @@ def test_rules_add_up_and_come_behind_those_of_a_file(cellblock, workspace):
     path = workspace.parent / "p.jsonc"
     path.write_text(json.dumps({"cellblock": 1, "network": [{"loopback": 1, "why": "first"}]}))
     found = shown(cellblock, "--policy", path, "--net", "a.b:2", "--net", "loopback:3")["network"]
-    assert [rule["origin"] for rule in found] == [f"{path}:1", "command line:1", "command line:1"]
+    assert [rule["origin"] for rule in found] == [f"{path}:1", "--net 'a.b:2'", "--net 'loopback:3'"]
     assert found[0]["why"] == "first" and found[1]["host"] == "a.b" and found[2]["loopback"] == [3]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 
@@ -537,7 +538,51 @@ class TestSlips:
         assert ran.status == 1 and "no policy may allow" in ran.err
 
 
+class TestOptionsInMessages:
+    """What was given as an option is named as it was typed: there is no file, no line, and no key to look for."""
+
+    @pytest.mark.parametrize("option, value, why", [
+        ("--memory", "5X", "is not a size"),
+        ("--memory", "-5", "must not be negative"),
+        ("--memory", "1", "must be at least"),
+        ("--procs", "x", "must be a whole number"),
+        ("--cpus", "x", "must be a number"),
+        ("--timeout", "5x", "is not a duration"),
+        ("--isolation", "foo", "is not one of"),
+        ("--accept-weaker", "idz", 'did you mean "ids"'),
+        ("--env", "a-b", "is not the name of a variable"),
+        ("--read", "/usr/*", "holds a glob"),
+        ("--read", "/nope", "No such file"),
+        ("--hide", "/nope", "nothing to hide"),
+        ("--read", "/proc/self", "its own /proc"),
+        ("--profile", "pyton", 'did you mean "python"'),
+    ])
+    def test_a_bad_value(self, cellblock, option, value, why):
+        ran = cellblock.run("true", flags=[option, value])
+        first = ran.err.splitlines()[0]
+        assert ran.status == 125 and first.startswith(f"cellblock: {option} '{value}'") and why in first
+        assert not re.search(r":\d+:|limits\.|optional|null|command line", ran.err)
+
+    def test_the_value_of_a_variable_is_not_repeated(self, cellblock):
+        ran = cellblock.run("true", flags=["--env", "a-b=secret"])
+        assert ran.status == 125 and "a-b" in ran.err and "secret" not in ran.err
+
+    def test_a_policy_file_keeps_its_place(self, cellblock, workspace):
+        path = policy(workspace, '{"cellblock": 1,\n "files": [{"path": "/nope", "access": "read"}]}')
+        ran = cellblock.run("true", flags=["--policy", path])
+        assert ran.status == 125 and f"{path}:2: " in ran.err and "optional" in ran.err
+
+    def test_the_last_one_counts(self, cellblock):
+        ran = cellblock.sh("echo $A", flags=["--env", "A=1", "--timeout", "1ms", "--env", "A=2", "--timeout", "1h"])
+        assert (ran.status, ran.out) == (0, "2\n")
+
+
 class TestWhyItDoesNotStart:
+    def test_a_directory(self, cellblock, workspace):
+        (workspace / "bin").mkdir()
+        ran = cellblock.run("./bin")
+        assert ran.status == 126 and "it is a directory" in ran.err and "chmod" not in ran.err
+
     @pytest.mark.parametrize("text, mode, hint", [
         ("#!/bin/sh\r\necho\r\n", 0o755, "Windows line endings"),
         ("#!/opt/nope/python\n", 0o755, "/opt/nope/python, is not in the cell"),

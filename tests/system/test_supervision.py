@@ -115,6 +115,30 @@ class TestTimeout:
         os.close(reader)
         assert process.wait(timeout=20) == 124
 
+    # Each fills the pipe first, so that the supervisor is left with something that it can't deliver.
+    UNREAD = {
+        "time on the clock": ["--timeout", "500ms"],
+        "processor time": ["--cpu-time", "500ms"],
+        "output": ["--output", "1M"],
+    }
+
+    @pytest.mark.parametrize("stream", ["stdout", "stderr"])
+    @pytest.mark.parametrize("limit", UNREAD)
+    def test_nobody_ever_reads(self, cellblock, limit, stream):
+        """A caller that waits for the end and reads only then: the end comes all the same, soon after the limit was
+        passed, and what is in the pipe by then is there to be read."""
+        reader, writer = os.pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 1 << 20 if limit == "output" else 1 << 16)
+        script = "yes & while :; do :; done" if stream == "stdout" else "yes >&2 & while :; do :; done"
+        began = time.monotonic()
+        process = popen(cellblock, *self.UNREAD[limit], "--", "sh", "-c", script, stdin=subprocess.DEVNULL,
+                        **{"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: writer})
+        os.close(writer)
+        process.wait(timeout=30)
+        assert process.returncode not in (0, None) and time.monotonic() - began < 20
+        assert os.read(reader, 4) == b"y\ny\n"
+        os.close(reader)
+
     def test_standard_input_that_never_ends(self, cellblock):
         reader, writer = os.pipe()
         process = popen(cellblock, "--timeout", "300ms", "--json", "--", "cat", stdin=reader, stdout=subprocess.PIPE)

@@ -3,6 +3,7 @@
 import os
 import stat
 import subprocess
+import time
 
 import pytest
 
@@ -165,8 +166,10 @@ def look_from_outside(cellblock):
     process = subprocess.Popen([PROGRAM, "run", "--", "sh", "-c", "echo ready; read line"], cwd=cellblock.workspace,
                                env=cellblock.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
     assert process.stdout.readline() == b"ready\n"
-    # Beside the cell there may be the process that would clean up its cgroup.
-    seen = [fields for fields in map(ids_of, processes_below(process.pid)) if fields["Name"] != "cellblock:clean"]
+    # Beside the cell there may be the process that would clean up its cgroup, once it has its name.
+    seen, deadline = [], time.monotonic() + 20
+    while len(seen) != 2 and time.monotonic() < deadline:
+        seen = [fields for fields in map(ids_of, processes_below(process.pid)) if fields["Name"] != "cellblock:clean"]
     process.communicate(b"\n", timeout=20)
     assert len(seen) == 2
     return seen

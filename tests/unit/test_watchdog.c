@@ -380,9 +380,9 @@ static void test_waiting(void **state)
         {{.soonest_us = 100000, .cost_us = 30}, 100000},
         {{.soonest_us = 0, .cost_us = 30}, 5000},              /* never more often */
         {{.soonest_us = 0, .cost_us = 1000}, 20000},           /* a twentieth of the time */
-        {{.soonest_us = 30000, .cost_us = 200, .quiet = true}, 48000},    /* a two-hundredth and a bit less … */
-        {{.soonest_us = 30000, .cost_us = 1000, .quiet = true}, 150000},  /* … but not too rarely … */
-        {{.soonest_us = 30000, .cost_us = 10000, .quiet = true}, 200000}, /* … unless it costs very much */
+        {{.soonest_us = 30000, .cost_us = 200, .quiet = true}, 56000},    /* a two-hundredth and a bit less … */
+        {{.soonest_us = 30000, .cost_us = 1200, .quiet = true}, 300000},  /* … but not too rarely … */
+        {{.soonest_us = 30000, .cost_us = 20000, .quiet = true}, 400000}, /* … unless it costs very much */
         {{.soonest_us = 30000, .cost_us = 50, .quiet = true}, 30000},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
