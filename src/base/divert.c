@@ -266,7 +266,12 @@ static void let_marked_in(struct cb_netlink *batch, int family)
 static void add_arrivals(struct cb_netlink *batch, const struct cb_divert *divert, int family)
 {
     let_marked_in(batch, family);
-    struct rule rule = begin_rule(batch, family, arrivals);
+    struct rule rule = begin_rule(batch, family, arrivals); /* the listener's own port: seen, and held, like others */
+    has_protocol(&rule, IPPROTO_TCP);
+    has_port(&rule, CB_DIVERT_PORT);
+    verdict(&rule, NFT_GOTO, diverted);
+    end_rule(&rule);
+    rule = begin_rule(batch, family, arrivals);
     load_destination(&rule, family);
     compare(&rule, NFT_CMP_EQ, family == AF_INET ? (const void *)cb_divert_own4 : cb_divert_own6,
             family == AF_INET ? sizeof cb_divert_own4 : sizeof cb_divert_own6);

@@ -395,8 +395,14 @@ static void first_packet(struct cb_tcp *tcp, uint8_t *packet, size_t length)
 {
     struct cb_relay *relay = tcp->relay;
     struct cb_flow flow;
-    if (!cb_packet_first(packet, length, &flow) || length > CB_PACKET_HEAD ||
-        cb_divert_is_own(flow.target.family, flow.target.bytes))
+    if (!cb_packet_first(packet, length, &flow) || length > CB_PACKET_HEAD)
+        return;
+    bool own = cb_divert_is_own(flow.target.family, flow.target.bytes);
+    if (flow.target_port == CB_DIVERT_PORT && (own || is_loopback(&flow.target))) {
+        refuse(relay, packet, length, flow.target.family, ECONNREFUSED); /* nobody is there but us */
+        return;
+    }
+    if (own)
         return;
     struct connection *known = find(tcp, &flow);
     if (known && known->state == LET_THROUGH)
