@@ -79,7 +79,7 @@ static int list_fixed(struct cb_plan *plan, cellblock_error **error)
 {
     for (size_t i = 0; i < plan->step_count; i++) {
         const struct cb_step *step = &plan->steps[i];
-        if (step->kind != CB_STEP_REBIND && step->kind != CB_STEP_MASK && step->kind != CB_STEP_VEIL)
+        if (step->kind == CB_STEP_DIRECTORY || step->kind == CB_STEP_FILE || step->kind == CB_STEP_SYMLINK)
             continue;
         cb_autofree char *at = cb_format("/%s", step->at);
         if (!at)

@@ -334,16 +334,15 @@ static void run(struct cb_relay *relay, struct cb_text *packed)
     for (;;) {
         int count = epoll_wait(relay->epoll, events, EVENTS, timeout_of(relay, more));
         relay->now = clock_ms();
-        bool told = false;
+        /* The supervisor's word first: it may be about what comes next. */
+        for (int i = 0; i < count; i++)
+            if (events[i].data.ptr == &relay->link_source && !obey(relay, packed))
+                return;
         for (int i = 0; i < count; i++) {
             struct cb_source *source = events[i].data.ptr;
-            if (source == &relay->link_source)
-                told = true;
-            else
+            if (source != &relay->link_source)
                 source->ready(source, events[i].events);
         }
-        if (told && !obey(relay, packed))
-            return;
         more = cb_tcp_go_on(relay->tcp);
         cb_names_tick(relay->names);
         if (relay->now >= next_tick) {

@@ -14,23 +14,28 @@
 #include "base/missing.h"
 #include "policy/network.h"
 #include "supervisor/paths.h"
+#include "supervisor/tally.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 
-enum { MOST_WAITING = 1024 };
+enum { MOST_WAITING = 1024, LOOK_MS = 100 };
 
 /* A blocking connect() that is under way. */
 struct cb_connecting {
     struct cb_connecting *next;
     uint64_t id;
+    pid_t thread;
+    uint64_t until_us;      /* the socket's own timeout; 0: none */
     struct cb_errand errand;
 };
 
@@ -110,7 +115,7 @@ static int connect_call(const struct cb_call *call)
         return -errno;
     if (domain == AF_UNIX && given.ss_family == AF_UNIX && type == SOCK_STREAM)
         return connect_local(call, socket, (const struct sockaddr_un *)&given, length);
-    struct cb_errand errand = {.flags = fcntl(socket, F_GETFL)};
+    struct cb_errand errand = {.flags = fcntl(socket, F_GETFL), .thread = (pid_t)call->notice->pid};
     if ((domain != AF_INET && domain != AF_INET6) || type != SOCK_STREAM || !call->cell->egress ||
         !cb_address_from((struct sockaddr *)&given, length, &errand.address, &errand.port))
         return given.ss_family == AF_UNSPEC ? -EACCES : -EAFNOSUPPORT;
@@ -154,20 +159,53 @@ static int aim_at_resolver(struct cellblock_cell *cell, struct cb_errand *errand
     return errand->port ? 0 : -1;
 }
 
-/* Callers that were interrupted do not wait any more. */
-static void forget_gone(struct cellblock_cell *cell)
+static void let_go(struct cellblock_cell *cell, struct cb_connecting *waiting)
 {
-    for (struct cb_connecting **at = &cell->connecting; *at;) {
-        struct cb_connecting *waiting = *at;
-        if (cb_notify_waits(cell, waiting->id)) {
-            at = &waiting->next;
-            continue;
-        }
-        *at = waiting->next;
-        epoll_ctl(cell->epoll, EPOLL_CTL_DEL, waiting->errand.socket, NULL);
-        fcntl(waiting->errand.socket, F_SETFL, waiting->errand.flags);
-        cb_close_cleanup(&waiting->errand.socket);
-        free(waiting);
+    struct cb_connecting **at = &cell->connecting;
+    while (*at != waiting)
+        at = &(*at)->next;
+    *at = waiting->next;
+    epoll_ctl(cell->epoll, EPOLL_CTL_DEL, waiting->errand.socket, NULL);
+}
+
+static void finish_waiting(struct cellblock_cell *cell, struct cb_connecting *waiting, int errnum)
+{
+    let_go(cell, waiting);
+    finish(cell, waiting->id, &waiting->errand, errnum);
+    free(waiting);
+}
+
+/* A caller whose call is being answered gets no signals (so that what is done for it is never done twice). One that
+ * waits for the outside is let go when there is one for it. */
+static bool has_signal(pid_t thread)
+{
+    char path[64], text[2048];
+    snprintf(path, sizeof path, "/proc/%d/status", thread);
+    cb_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    text[length > 0 ? length : 0] = '\0';
+    static const char *const keys[] = {"\nSigPnd:", "\nShdPnd:", "\nSigBlk:", "\nSigIgn:"};
+    unsigned long long sets[4] = {0};
+    for (size_t i = 0; i < 4; i++) {
+        const char *at = strstr(text, keys[i]);
+        if (!at || sscanf(at + strlen(keys[i]), "%llx", &sets[i]) != 1)
+            return false;
+    }
+    return ((sets[0] | sets[1]) & ~sets[2] & ~sets[3]) != 0;
+}
+
+/* Interrupted, timed out, or gone. */
+static void look_at_waiting(struct cellblock_cell *cell)
+{
+    uint64_t now = cb_clock_us(CLOCK_MONOTONIC);
+    for (struct cb_connecting *at = cell->connecting, *next; at; at = next) {
+        next = at->next;
+        if (!cb_notify_waits(cell, at->id))
+            finish_waiting(cell, at, EINTR); /* nobody hears it */
+        else if (at->until_us && now >= at->until_us)
+            finish_waiting(cell, at, EINPROGRESS); /* what the kernel says then */
+        else if (has_signal(at->thread))
+            finish_waiting(cell, at, EINTR);
     }
 }
 
@@ -177,6 +215,31 @@ static size_t count_waiting(const struct cellblock_cell *cell)
     for (const struct cb_connecting *at = cell->connecting; at; at = at->next)
         count++;
     return count;
+}
+
+/* When the socket's own timeout is over; 0: it has none. */
+static uint64_t end_of(const struct cb_errand *errand)
+{
+    struct timeval most = {0};
+    socklen_t size = sizeof most;
+    if (getsockopt(errand->socket, SOL_SOCKET, SO_SNDTIMEO, &most, &size) < 0 || (!most.tv_sec && !most.tv_usec))
+        return 0;
+    return cb_clock_us(CLOCK_MONOTONIC) + (uint64_t)most.tv_sec * 1000000 + (uint64_t)most.tv_usec;
+}
+
+/* Looks now and then, as long as somebody waits. Without a timer the calls still end with the outside's word. */
+static void set_looks(struct cellblock_cell *cell)
+{
+    const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000};
+    const struct itimerspec often = {.it_interval = pause, .it_value = pause}, never = {.it_value = {0}};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &cell->broker_timer};
+    if (cell->broker_timer < 0) {
+        cell->broker_timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        if (cell->broker_timer >= 0)
+            epoll_ctl(cell->epoll, EPOLL_CTL_ADD, cell->broker_timer, &event);
+    }
+    if (cell->broker_timer >= 0)
+        timerfd_settime(cell->broker_timer, 0, cell->connecting ? &often : &never, NULL);
 }
 
 void cb_broker_go(struct cellblock_cell *cell, uint64_t id, struct cb_errand *errand, bool resolver)
@@ -200,7 +263,7 @@ void cb_broker_go(struct cellblock_cell *cell, uint64_t id, struct cb_errand *er
         finish(cell, id, errand, failed);
         return;
     }
-    forget_gone(cell);
+    look_at_waiting(cell);
     struct cb_connecting *waiting = count_waiting(cell) < MOST_WAITING ? calloc(1, sizeof *waiting) : NULL;
     struct epoll_event event = {.events = EPOLLOUT | EPOLLONESHOT, .data.ptr = waiting};
     if (!waiting || epoll_ctl(cell->epoll, EPOLL_CTL_ADD, errand->socket, &event) < 0) {
@@ -208,8 +271,10 @@ void cb_broker_go(struct cellblock_cell *cell, uint64_t id, struct cb_errand *er
         finish(cell, id, errand, ENOBUFS);
         return;
     }
-    *waiting = (struct cb_connecting){.next = cell->connecting, .id = id, .errand = *errand};
+    *waiting = (struct cb_connecting){
+        .next = cell->connecting, .id = id, .thread = errand->thread, .until_us = end_of(errand), .errand = *errand};
     cell->connecting = waiting;
+    set_looks(cell);
 }
 
 bool cb_broker_owns(const struct cellblock_cell *cell, const void *token)
@@ -217,21 +282,30 @@ bool cb_broker_owns(const struct cellblock_cell *cell, const void *token)
     const struct cb_connecting *at = cell->connecting;
     while (at && at != token)
         at = at->next;
-    return at != NULL;
+    return at != NULL || token == &cell->broker_timer;
 }
 
 void cb_broker_event(struct cellblock_cell *cell, void *token)
 {
-    struct cb_connecting *waiting = token, **at = &cell->connecting;
+    struct cb_connecting *waiting = token;
+    struct sockaddr_storage address;
+    uint64_t ticks;
     int errnum = 0;
     socklen_t size = sizeof errnum;
-    while (*at != waiting)
-        at = &(*at)->next;
-    *at = waiting->next;
-    getsockopt(waiting->errand.socket, SOL_SOCKET, SO_ERROR, &errnum, &size);
-    epoll_ctl(cell->epoll, EPOLL_CTL_DEL, waiting->errand.socket, NULL);
-    finish(cell, waiting->id, &waiting->errand, errnum);
-    free(waiting);
+    if (token == &cell->broker_timer) {
+        if (read(cell->broker_timer, &ticks, sizeof ticks) > 0)
+            look_at_waiting(cell);
+    } else {
+        struct cb_errand *errand = &waiting->errand;
+        getsockopt(errand->socket, SOL_SOCKET, SO_ERROR, &errnum, &size);
+        if (errnum == 0) { /* once more, which is when the kernel takes note that it is connected */
+            size = spell(errand->socket, &errand->address, errand->port, &address);
+            connect(errand->socket, (struct sockaddr *)&address, size);
+        }
+        finish_waiting(cell, waiting, errnum);
+    }
+    if (!cell->connecting)
+        set_looks(cell);
 }
 
 void cb_broker_free(struct cellblock_cell *cell)
@@ -242,6 +316,7 @@ void cb_broker_free(struct cellblock_cell *cell)
         cb_close_cleanup(&waiting->errand.socket);
         free(waiting);
     }
+    cb_close_cleanup(&cell->broker_timer);
 }
 
 int cb_broker_decide(const struct cb_call *call)

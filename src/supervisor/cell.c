@@ -333,6 +333,7 @@ static struct cellblock_cell *new_cell(void)
     struct cellblock_cell *cell = calloc(1, sizeof *cell);
     if (!cell)
         return NULL;
+    cell->broker_timer = -1;
     cell->epoll = cell->pidfd = cell->wire = cell->timer = cell->listener = cell->root = cell->shm = -1;
     for (int i = 0; i < 3; i++)
         cell->pumps[i] = (struct cb_pump)CB_PUMP_INIT;

@@ -420,9 +420,8 @@ static int divert_again(struct cb_egress *egress, const struct cb_divert *divert
     for (size_t i = 0; i < 2; i++) {
         cb_netlink_clear(batch);
         cb_divert_rules(batch, divert, families[i], true);
-        bool absent = cb_netlink_talk(egress->netfilter, batch, NULL) < 0 && families[i] == AF_INET6 &&
-                      (errno == EAFNOSUPPORT || errno == ENOENT);
-        if (absent || errno == 0)
+        if (cb_netlink_talk(egress->netfilter, batch, NULL) == 0 ||
+            (families[i] == AF_INET6 && (errno == EAFNOSUPPORT || errno == ENOENT))) /* a kernel without */
             continue;
         cb_fail(error, CELLBLOCK_ERROR_SYSTEM, errno, "changing the rules of the cell's network");
         return cb_error_layer(error, "egress");

@@ -26,6 +26,7 @@ void cb_egress_free(struct cb_egress *egress);
 struct cb_errand {
     int socket;             /* a duplicate of the caller's */
     int flags;              /* of the caller's socket, to be put back */
+    pid_t thread;           /* the caller */
     struct cb_address address;
     uint16_t port;
 };

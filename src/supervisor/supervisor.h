@@ -60,7 +60,8 @@ struct cellblock_cell {
     struct cb_watchdog *watchdog; /* or NULL: nothing to watch */
     struct cb_terminal *terminal; /* of the cell's own, or NULL */
     struct cb_egress *egress; /* the way out, or NULL */
-    struct cb_connecting *connecting; /* tier landlock: calls of connect() that wait for the outside */
+    struct cb_connecting *connecting; /* tier landlock: calls of connect() that wait for the outside, */
+    int broker_timer;       /* … and when to look at them; -1 before the first */
     struct cb_peaks peaks;
     bool status_known;
     int status;             /* as from wait(), reported by init */
