@@ -73,6 +73,14 @@ static int guard_above(struct cb_plan *plan, cellblock_error **error)
     return 0;
 }
 
+static bool is_watched(const struct cb_plan *plan, const char *path)
+{
+    for (size_t i = 0; i < plan->guard.area_count; i++)
+        if (cb_path_within(path, plan->guard.areas[i]))
+            return true;
+    return false;
+}
+
 /* The supervisor stands outside the cell's mount namespace, where the kernel does not see its mounts as reasons to
  * refuse a rename: it needs the list. */
 static int list_fixed(struct cb_plan *plan, cellblock_error **error)
@@ -84,7 +92,7 @@ static int list_fixed(struct cb_plan *plan, cellblock_error **error)
         cb_autofree char *at = cb_format("/%s", step->at);
         if (!at)
             return cb_fail_memory(error);
-        if (area_of(plan, at) && add_path(&plan->guard.fixed, &plan->guard.fixed_count, at, error) < 0)
+        if (is_watched(plan, at) && add_path(&plan->guard.fixed, &plan->guard.fixed_count, at, error) < 0)
             return -1;
     }
     /* The areas themselves: moved away with a directory above them, no path on any list would name them. */

@@ -30,6 +30,10 @@
 
 enum { MOST_WAITING = 1024, LOOK_MS = 100 };
 
+/* What a system call returns inside of the kernel when there is a signal: it becomes EINTR, or the call is made again, as
+ * the program has asked for. */
+enum { RESTART = 512 };
+
 /* A blocking connect() that is under way. */
 struct cb_connecting {
     struct cb_connecting *next;
@@ -205,7 +209,7 @@ static void look_at_waiting(struct cellblock_cell *cell)
         else if (at->until_us && now >= at->until_us)
             finish_waiting(cell, at, EINPROGRESS); /* what the kernel says then */
         else if (has_signal(at->thread))
-            finish_waiting(cell, at, EINTR);
+            finish_waiting(cell, at, RESTART);
     }
 }
 
@@ -259,6 +263,8 @@ void cb_broker_go(struct cellblock_cell *cell, uint64_t id, struct cb_errand *er
     }
     socklen_t size = spell(errand->socket, &errand->address, errand->port, &address);
     int failed = connect(errand->socket, (struct sockaddr *)&address, size) < 0 ? errno : 0;
+    if (failed == EALREADY && !(errand->flags & O_NONBLOCK))
+        failed = EINPROGRESS; /* made again after a signal */
     if (failed != EINPROGRESS || errand->flags & O_NONBLOCK) {
         finish(cell, id, errand, failed);
         return;
