@@ -2,8 +2,9 @@
  * at most one descriptor. The program never holds an end of it. */
 #include "cell/cell.h"
 
+#include "base/passing.h"
+
 #include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
 
 int cb_cell_fail(struct cb_cell_state *state, enum cb_stage stage, int detail)
@@ -17,26 +18,8 @@ int cb_cell_fail(struct cb_cell_state *state, enum cb_stage stage, int detail)
 
 int cb_wire_send(int wire, const struct cb_message *message, int fd)
 {
-    struct iovec data = {.iov_base = (void *)(uintptr_t)message, .iov_len = sizeof *message};
-    union {
-        struct cmsghdr align;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct msghdr header = {.msg_iov = &data, .msg_iovlen = 1};
-    if (fd >= 0) {
-        header.msg_control = control.space;
-        header.msg_controllen = sizeof control.space;
-        struct cmsghdr *item = CMSG_FIRSTHDR(&header);
-        item->cmsg_level = SOL_SOCKET;
-        item->cmsg_type = SCM_RIGHTS;
-        item->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(item), &fd, sizeof fd);
-    }
-    ssize_t sent;
-    do
-        sent = sendmsg(wire, &header, MSG_NOSIGNAL);
-    while (sent < 0 && errno == EINTR);
-    return sent == (ssize_t)sizeof *message ? 0 : -1;
+    const struct iovec data = {.iov_base = (void *)(uintptr_t)message, .iov_len = sizeof *message};
+    return cb_pass(wire, &data, 1, fd, 0) == (ssize_t)sizeof *message ? 0 : -1;
 }
 
 int cb_wire_receive(int wire, struct cb_message *message)

@@ -6,7 +6,7 @@
 #include "base/cleanup.h"
 #include "base/divert.h"
 #include "base/missing.h"
-#include "relay/packet.h"
+#include "base/packet.h"
 
 #include <arpa/inet.h>
 #include <linux/netlink.h>

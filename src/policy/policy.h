@@ -8,7 +8,7 @@
 #pragma once
 
 #include "cellblock.h"
-#include "policy/address.h"
+#include "base/address.h"
 
 #include <stdbool.h>
 #include <stddef.h>

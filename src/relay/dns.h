@@ -2,7 +2,7 @@
  * code in the cell wrote: any bytes. Pure functions. */
 #pragma once
 
-#include "policy/address.h"
+#include "base/address.h"
 #include "policy/hostname.h"
 
 #include <stdbool.h>

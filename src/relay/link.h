@@ -3,7 +3,7 @@
  * trusts nothing that comes back: it checks sizes, and takes texts as texts. */
 #pragma once
 
-#include "policy/address.h"
+#include "base/address.h"
 
 #include <stdbool.h>
 #include <stddef.h>

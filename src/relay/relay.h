@@ -9,7 +9,7 @@
 #include "base/divert.h"
 #include "policy/network.h"
 #include "relay/link.h"
-#include "relay/packet.h"
+#include "base/packet.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/missing.h"
+#include "base/passing.h"
 #include "host/host.h"
 #include "host/tasks.h"
 #include "supervisor/cgroup.h"
@@ -150,25 +151,11 @@ static pid_t clone_init(struct cellblock_cell *cell, const struct cb_entry *entr
 
 int cb_wire_take(int wire, struct cb_message *message, int *fd, int flags)
 {
-    struct iovec data = {.iov_base = message, .iov_len = sizeof *message};
-    union {
-        struct cmsghdr align;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr header = {
-        .msg_iov = &data, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = CMSG_LEN(sizeof(int))}; /* one */
-    *fd = -1;
-    ssize_t got;
-    bool reset = false; /* told once when the other end went without reading ours; what it said before is still there */
-    for (;;) {
-        got = recvmsg(wire, &header, MSG_CMSG_CLOEXEC | flags);
-        if (got >= 0 || (errno != EINTR && (errno != ECONNRESET || reset)))
-            break;
-        reset = errno == ECONNRESET;
-    }
-    for (struct cmsghdr *item = got < 0 ? NULL : CMSG_FIRSTHDR(&header); item; item = CMSG_NXTHDR(&header, item))
-        if (item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_RIGHTS)
-            memcpy(fd, CMSG_DATA(item), sizeof *fd);
+    const struct iovec data = {.iov_base = message, .iov_len = sizeof *message};
+    ssize_t got = cb_take(wire, &data, 1, fd, flags);
+    if (got < 0 && errno == ECONNRESET) /* told once when the other end went without reading ours; what it said before is
+                                         * still there */
+        got = cb_take(wire, &data, 1, fd, flags);
     if (got == (ssize_t)sizeof *message)
         return 0;
     if (got >= 0)

@@ -1,7 +1,7 @@
 /* Fuzz target: any bytes as a packet that the cell sent. Nothing may be read or written out of bounds; what is answered
  * goes back to where the packet came from, is whole, and its checksums are right by another way of computing them. */
 #include "base/cleanup.h"
-#include "relay/packet.h"
+#include "base/packet.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Addresses and names: what is read, what is not, which ranges are special, and which names match. */
-#include "policy/address.h"
+#include "base/address.h"
 #include "policy/hostname.h"
 
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
 /* Packets made by hand: first packets are read right or not at all, checksums are right by another way of computing
  * them, and refusals say what they are meant to. */
-#include "relay/packet.h"
+#include "base/packet.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

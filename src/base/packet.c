@@ -1,4 +1,4 @@
-#include "relay/packet.h"
+#include "base/packet.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

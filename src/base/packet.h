@@ -2,7 +2,7 @@
  * datagram fared outside. Pure functions. */
 #pragma once
 
-#include "policy/address.h"
+#include "base/address.h"
 
 #include <stdbool.h>
 #include <stddef.h>

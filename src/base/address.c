@@ -1,6 +1,6 @@
 /* See address.h. The ranges are those of IANA's special-purpose registries that are not reachable from everywhere, and
  * the metadata services that clouds document. */
-#include "policy/address.h"
+#include "base/address.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
