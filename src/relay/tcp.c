@@ -32,6 +32,7 @@ enum {
     TURN_PACKETS = 64,
     ARRIVAL_MS = 20000,         /* for a connection that was let through to arrive */
     OUTSIDE_MS = 180000,        /* for one outside to be made; the kernel gives up before */
+    STALLED_MS = 1500,          /* after the cell is gone: nobody takes what is left */
     IDLE_MS = 2 * 3600 * 1000,
     HALF_MS = 10 * 60 * 1000,   /* likewise, with one direction ended: the program may have closed and be gone */
     ROOM = 4,                   /* part of our descriptors: each connection has two, and pipes while something is in them */
@@ -230,6 +231,7 @@ static enum moved empty(struct connection *connection, struct half *half, int to
     if (put < 0)
         return errno == EAGAIN || errno == EINTR ? WAITS : BROKEN;
     half->held -= (size_t)put;
+    connection->since = connection->tcp->relay->now;
     if (half->held == 0)
         give_back(connection->tcp, half);
     return MORE;
@@ -567,7 +569,7 @@ bool cb_tcp_busy(const struct cb_tcp *tcp)
     if (allowance(tcp->relay) == 0)
         return false;
     for (const struct connection *at = tcp->all; at; at = at->next)
-        if (at->state == JOINED && !at->out.shut)
+        if (at->state == JOINED && !at->out.shut && tcp->relay->now - at->since < STALLED_MS)
             return true;
     return false;
 }
