@@ -78,6 +78,9 @@ static const struct rule network[] = {
     {SYS_sendto, ANSWERED, WHEN_BITS, 4, ~0U, 0},
 };
 
+/* Goes with every other call that is answered: see supervisor/linger.c. */
+static const struct rule lingering[] = {{SYS_setsockopt, ANSWERED, WHEN_BOTH, 1, SOL_SOCKET, SO_LINGER}};
+
 static const struct rule processors[] = {{SYS_sched_setaffinity, REFUSED(EPERM), ALWAYS, 0, 0, 0}};
 
 /* Landlock before ABI 3 has no right for truncating: files that may only be read could be emptied. By name, the
@@ -295,6 +298,8 @@ int cb_plan_calls(struct cb_plan *plan, cellblock_error **error)
         ADD(filter, names);
     if (guarded && plan->guard.files)
         ADD(filter, files);
+    if (guarded || plan->network.relayed || plan->memory_answered || landlock)
+        ADD(filter, lingering);
     plan->answered = guarded || plan->network.relayed || plan->memory_answered || landlock;
     if (filter->length == 1)
         filter->length = 0; /* nothing to do: not attached */

@@ -124,6 +124,7 @@ static int plan_broker(struct cb_plan *plan, bool publishes, cellblock_error **e
     bool datagrams = cb_policy_network_rules(policy, is_datagram, NULL) != 0;
     bool counted = plan->network.bytes != CB_UNLIMITED || plan->network.connections != CB_UNLIMITED;
     plan->network.brokered = plan->network.relayed || plan->resolved->socket_count > 0;
+    plan->network.relay = plan->network.brokered;
     plan->network.relayed = false;
     if (!plan->network.brokered || !(datagrams || counted || publishes))
         return 0;

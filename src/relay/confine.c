@@ -58,6 +58,7 @@ static int leave_files(void)
     size_t size;
     struct cb_landlock_ruleset_attr all = cb_landlock_handled(abi, &size);
     all.handled_access_net = 0; /* ports may come with rules that are added later */
+    all.handled_access_fs &= ~(uint64_t)LANDLOCK_ACCESS_FS_RESOLVE_UNIX; /* those that rules grant, in tier landlock */
     cb_autofd int ruleset = cb_sys_landlock_create_ruleset(&all, size, 0);
     if (ruleset < 0)
         return -1;

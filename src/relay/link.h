@@ -20,13 +20,15 @@ enum cb_link_kind {
     CB_LINK_ASK,            /* may the cell connect (`number` 0) or send (1) to this address? */
     CB_LINK_INNER,          /* carries a socket made in the cell, as was wanted, or none */
     CB_LINK_RESOLVER,       /* tier landlock: carries a listening socket for questions for names */
-    CB_LINK_EXPECT,         /* … a connection to it from this `port`; others are not served */
+    CB_LINK_PLACE,          /* … carries a unix socket that may be connected to, as O_PATH */
+    CB_LINK_CONNECT,        /* … carries a socket of the code's, with the address of its connect() in `text` */
+    CB_LINK_DONE,           /* … that call `id` is answered, and the supervisor has let go of the socket */
     CB_LINK_FINISH,         /* the cell is gone: deliver what is on its way (`number` 1: not for long), tell the counts,
                              * and end */
     /* relay → supervisor */
     CB_LINK_READY,          /* confined, and holding what it needs */
     CB_LINK_FAILED,         /* `number` is errno, `text` what was tried */
-    CB_LINK_ANSWER,         /* to `id`: 0, or an errno; counts: 1 if it is the resolver that is meant */
+    CB_LINK_ANSWER,         /* to `id`: 0, or an errno */
     CB_LINK_CHANGED,        /* the policy is in force; or `number` is errno, and it is the old one */
     CB_LINK_DENIAL,         /* code, object and details (JSON) in `text`, each with its zero; counts: how often */
     CB_LINK_LIMIT,          /* the bytes are used up */

@@ -494,6 +494,14 @@ void cb_names_expect(struct cb_names_service *names, uint16_t port)
     names->expected[names->next_expected++ % EXPECTED] = port;
 }
 
+uint16_t cb_names_door(const struct cb_names_service *names)
+{
+    struct sockaddr_in at = {0};
+    socklen_t size = sizeof at;
+    return names->listener >= 0 && getsockname(names->listener, (struct sockaddr *)&at, &size) == 0 ? ntohs(at.sin_port)
+                                                                                                    : 0;
+}
+
 /* ---- c-ares ---- */
 
 static void on_errand(struct cb_source *source, uint32_t events)

@@ -68,16 +68,27 @@ void cb_relay_inject(struct cb_relay *relay, int family, const void *packet, siz
     }
 }
 
-bool cb_relay_count(struct cb_relay *relay, size_t out, size_t in)
+static bool is_used_up(struct cb_relay *relay)
 {
-    relay->out += out;
-    relay->in += in;
-    if (relay->out + relay->in <= relay->most_bytes)
+    if (relay->out + relay->in + relay->overhead <= relay->most_bytes)
         return false;
     const struct cb_link_message message = {.kind = CB_LINK_LIMIT};
     if (!relay->limit_told)
         relay->limit_told = cb_link_tell(&relay->queue, &message, NULL, 0, -1) == 0;
     return true;
+}
+
+bool cb_relay_count(struct cb_relay *relay, size_t out, size_t in)
+{
+    relay->out += out;
+    relay->in += in;
+    return is_used_up(relay);
+}
+
+bool cb_relay_overhead(struct cb_relay *relay, size_t bytes)
+{
+    relay->overhead += bytes;
+    return is_used_up(relay);
 }
 
 bool cb_relay_is_resolver(const struct cb_relay *relay, const struct cb_address *address, uint16_t port)
@@ -127,9 +138,8 @@ static void answer(struct cb_relay *relay, const struct cb_link_message *asked)
     struct cb_link_message reply = {.kind = CB_LINK_ANSWER, .id = asked->id};
     bool sends = asked->number == 1;
     struct cb_net_decision decision = cb_relay_decide(relay, protocol, &address, asked->port);
-    if (!decision.allowed && cb_relay_is_resolver(relay, &address, asked->port)) {
-        reply.counts[0] = 1;
-    } else if (!decision.allowed && !(protocol == CB_PROTOCOL_UDP && !sends && is_known(relay, &address))) {
+    if (!decision.allowed && !cb_relay_is_resolver(relay, &address, asked->port) &&
+        !(protocol == CB_PROTOCOL_UDP && !sends && is_known(relay, &address))) {
         reply.number = EACCES;
         cb_refuse_target(relay, sends ? "network.send" : "network.connect", protocol, &address, asked->port, &decision);
     }
@@ -187,8 +197,12 @@ static bool obey(struct cb_relay *relay, struct cb_text *packed)
             cb_publisher_inner(relay->publisher, fd);
             fd = -1;
             break;
-        case CB_LINK_EXPECT:
-            cb_names_expect(relay->names, message.port);
+        case CB_LINK_CONNECT:
+            if (fd >= 0)
+                cb_broker_connect(relay->broker, message.id, cb_steal_fd(&fd), text, (size_t)length);
+            break;
+        case CB_LINK_DONE:
+            cb_broker_done(relay->broker, message.id);
             break;
         case CB_LINK_FINISH:
             relay->finishing = true;
@@ -233,7 +247,7 @@ static int open_parts(struct cb_relay *relay)
     relay->epoll = epoll_create1(EPOLL_CLOEXEC);
     return relay->epoll < 0 || !(relay->refusals = cb_refusals_open(relay)) || !(relay->names = cb_names_open(relay)) ||
                    !(relay->tcp = cb_tcp_open(relay)) || !(relay->udp = cb_udp_open(relay)) ||
-                   !(relay->publisher = cb_publisher_open(relay))
+                   !(relay->publisher = cb_publisher_open(relay)) || !(relay->broker = cb_broker_open(relay))
                ? -1
                : 0;
 }
@@ -275,6 +289,10 @@ static int set_up(struct cb_relay *relay, struct cb_text *packed)
                 relay->sockets[message.number] = cb_steal_fd(&fd);
             all = message.number == CB_DIVERT_SOCKETS;
             break;
+        case CB_LINK_PLACE:
+            if (cb_broker_place(relay->broker, cb_steal_fd(&fd)) < 0)
+                return -1;
+            break;
         case CB_LINK_RESOLVER:
             if (cb_names_listen(relay->names, cb_steal_fd(&fd)) < 0)
                 return -1;
@@ -310,7 +328,8 @@ static int timeout_of(struct cb_relay *relay, bool more)
 {
     if (more)
         return 0;
-    int names = cb_names_timeout(relay->names);
+    int names = cb_names_timeout(relay->names), broker = cb_broker_timeout(relay->broker);
+    names = broker >= 0 && (names < 0 || broker < names) ? broker : names;
     bool ticks = relay->finishing || cb_tcp_waits(relay->tcp) || cb_udp_waits(relay->udp);
     return !ticks ? names : names >= 0 && names < TICK_MS ? names : relay->finishing ? 20 : TICK_MS;
 }
@@ -345,6 +364,7 @@ static void run(struct cb_relay *relay, struct cb_text *packed)
         }
         more = cb_tcp_go_on(relay->tcp);
         cb_names_tick(relay->names);
+        cb_broker_tick(relay->broker);
         if (relay->now >= next_tick) {
             cb_tcp_tick(relay->tcp);
             cb_udp_tick(relay->udp);
@@ -400,6 +420,7 @@ int cellblock_relay_serve(int fd)
     }
     cb_link_clear(&relay->queue);
     cb_close_cleanup(&relay->spare);
+    cb_broker_close(relay->broker);
     cb_publisher_close(relay->publisher);
     cb_udp_close(relay->udp);
     cb_tcp_close(relay->tcp);

@@ -25,6 +25,7 @@ struct cb_tcp;
 struct cb_udp;
 struct cb_names_service;
 struct cb_publisher;
+struct cb_broker;
 struct cb_refusals;
 
 struct cb_relay {
@@ -41,9 +42,11 @@ struct cb_relay {
     struct cb_udp *udp;
     struct cb_names_service *names;
     struct cb_publisher *publisher;
+    struct cb_broker *broker;
     struct cb_refusals *refusals;
     uint64_t connections;       /* made, in all */
     uint64_t out, in;           /* bytes */
+    uint64_t overhead;          /* bytes of headers: not told, but part of what is limited */
     uint64_t most_bytes, most_connections;
     bool limit_told;
     bool finishing;             /* the cell is gone */
@@ -64,6 +67,8 @@ uint64_t cb_relay_room(uint64_t most, unsigned share);
 void cb_relay_inject(struct cb_relay *relay, int family, const void *packet, size_t length);
 /* Counts bytes; true when no more may pass. */
 bool cb_relay_count(struct cb_relay *relay, size_t out, size_t in);
+/* The same for what goes beside them: else what has no content would be free. */
+bool cb_relay_overhead(struct cb_relay *relay, size_t bytes);
 /* Is it the relay's own resolver that is meant? */
 bool cb_relay_is_resolver(const struct cb_relay *relay, const struct cb_address *address, uint16_t port);
 
@@ -111,6 +116,8 @@ void cb_names_accept(struct cb_names_service *names, int fd);
 /* Serves whoever connects to this socket from a port that is expected; takes it. */
 int cb_names_listen(struct cb_names_service *names, int listener);
 void cb_names_expect(struct cb_names_service *names, uint16_t port);
+/* The port of that socket; 0: there is none. */
+uint16_t cb_names_door(const struct cb_names_service *names);
 /* The names that led to this address, at most `most`. They live until the next question is answered. */
 size_t cb_names_of(const struct cb_names_service *names, const struct cb_address *address, const char **list,
                    size_t most);
@@ -124,6 +131,18 @@ struct cb_publisher *cb_publisher_open(struct cb_relay *relay);
 void cb_publisher_close(struct cb_publisher *publisher);
 int cb_publisher_add(struct cb_publisher *publisher, int listener, uint16_t port);
 void cb_publisher_inner(struct cb_publisher *publisher, int fd);
+
+/* ---- Sockets of the code's, in tier landlock: broker.c ---- */
+
+struct cb_broker *cb_broker_open(struct cb_relay *relay);
+void cb_broker_close(struct cb_broker *broker);
+/* A unix socket that may be connected to; takes it. */
+int cb_broker_place(struct cb_broker *broker, int fd);
+/* Connects a socket to this address, if that is allowed, and answers; takes the socket, and keeps it until that is done. */
+void cb_broker_connect(struct cb_broker *broker, uint64_t id, int socket, const void *given, size_t length);
+void cb_broker_done(struct cb_broker *broker, uint64_t id);
+void cb_broker_tick(struct cb_broker *broker);
+int cb_broker_timeout(const struct cb_broker *broker);
 
 /* ---- What was refused: refusals.c ---- */
 

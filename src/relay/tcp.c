@@ -26,8 +26,9 @@
 
 enum {
     BUCKETS = 4096,
-    PIPES = 32,                 /* kept for later */
+    PIPES = 16,                 /* large ones; they are kept. Others have the usual size, as all of a user share a budget */
     PIPE_BYTES = 512 << 10,
+    MOST = 4096,                /* connections, without a limit in the policy */
     TURN_BYTES = 4 << 20,       /* moved for one connection before the others have their turn */
     TURN_PACKETS = 64,
     ARRIVAL_MS = 20000,         /* for a connection that was let through to arrive */
@@ -73,7 +74,7 @@ struct cb_tcp {
     struct connection *all, *later, *graveyard;
     uint64_t count, most, secret;
     int pipes[PIPES][2];
-    size_t pipe_count;
+    size_t pipe_count, large_count;
     bool starved;               /* there was no pipe for somebody */
 };
 
@@ -89,7 +90,8 @@ static int take_pipe(struct cb_tcp *tcp, int ends[2])
         ends[0] = ends[1] = -1;
         return -1;
     }
-    fcntl(ends[1], F_SETPIPE_SZ, PIPE_BYTES); /* as large as the kernel lets it be */
+    if (tcp->large_count < PIPES && fcntl(ends[1], F_SETPIPE_SZ, PIPE_BYTES) >= PIPE_BYTES)
+        tcp->large_count++;
     return 0;
 }
 
@@ -97,9 +99,11 @@ static void give_back(struct cb_tcp *tcp, struct half *half)
 {
     if (half->pipe[0] < 0)
         return;
-    if (half->held == 0 && tcp->pipe_count < PIPES) {
+    bool large = fcntl(half->pipe[0], F_GETPIPE_SZ) >= PIPE_BYTES;
+    if (large && half->held == 0 && tcp->pipe_count < PIPES) {
         memcpy(tcp->pipes[tcp->pipe_count++], half->pipe, sizeof half->pipe);
     } else {
+        tcp->large_count -= large;
         close(half->pipe[0]);
         close(half->pipe[1]);
     }
@@ -193,7 +197,7 @@ enum moved { WAITS, MORE, DONE, BROKEN };
 /* How much may still pass, and a byte more, by which the limit is noticed. */
 static size_t allowance(const struct cb_relay *relay)
 {
-    uint64_t used = relay->out + relay->in;
+    uint64_t used = relay->out + relay->in + relay->overhead;
     if (relay->most_bytes == CB_UNLIMITED || relay->most_bytes - used >= PIPE_BYTES)
         return used > relay->most_bytes ? 0 : PIPE_BYTES;
     return used > relay->most_bytes ? 0 : (size_t)(relay->most_bytes - used) + 1;
@@ -589,7 +593,7 @@ struct cb_tcp *cb_tcp_open(struct cb_relay *relay)
         free(tcp);
         return NULL;
     }
-    tcp->most = cb_relay_room(relay->most_connections, ROOM);
+    tcp->most = cb_relay_room(relay->most_connections == CB_UNLIMITED ? MOST : relay->most_connections, ROOM);
     return tcp;
 }
 

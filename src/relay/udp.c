@@ -13,7 +13,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 
-enum { BUCKETS = 512, FLOWS = 1024, IDLE_MS = 120000, TURN_PACKETS = 128, LARGEST = 65536 };
+enum { BUCKETS = 512, FLOWS = 1024, IDLE_MS = 120000, TURN_PACKETS = 128, LARGEST = 65536, HEADER_BYTES = 28 };
 
 struct route {
     struct cb_source source;
@@ -113,7 +113,7 @@ static void on_outer(struct cb_source *source, uint32_t events)
         route->since = udp->relay->now;
         unlist(udp, route);
         list_first(udp, route);
-        if (cb_relay_count(udp->relay, 0, (size_t)length))
+        if (cb_relay_overhead(udp->relay, HEADER_BYTES) || cb_relay_count(udp->relay, 0, (size_t)length))
             return;
         cb_udp_reply(udp->relay, &route->flow, payload, (size_t)length);
     }
@@ -176,7 +176,7 @@ static void datagram(struct cb_udp *udp, const struct cb_flow *flow, const uint8
         return;
     }
     struct route *route = relay->finishing ? NULL : route_for(udp, flow);
-    if (!route || cb_relay_count(relay, length, 0))
+    if (!route || cb_relay_overhead(relay, HEADER_BYTES) || cb_relay_count(relay, length, 0))
         return;
     route->since = relay->now;
     if (send(route->outer, payload, length, MSG_DONTWAIT) < 0 && errno != EAGAIN && errno != ENOBUFS)

@@ -582,8 +582,8 @@ int cellblock_dispatch(cellblock_cell *cell, cellblock_error **error)
             on_gone(cell);
         else if (token == &cell->watchdog && !cell->gone)
             cb_watchdog_look(cell);
-        else if (cb_broker_owns(cell, token))
-            cb_broker_event(cell, token);
+        else if (token == &cell->broker_timer)
+            cb_broker_look(cell);
         else if (token == &cell->egress)
             cb_egress_event(cell);
         else if (token == &cell->listener)

@@ -4,49 +4,24 @@
  * meanwhile: no socket of the host is in the cell. */
 #include "supervisor/egress.h"
 
-#include "base/cleanup.h"
-#include "base/missing.h"
 #include "supervisor/paths.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 
-/* The process of a thread: only that has a pidfd. */
-static pid_t process_of(pid_t thread)
-{
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%d/status", thread);
-    cb_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (length <= 0)
-        return -1;
-    text[length] = '\0';
-    const char *at = strstr(text, "\nTgid:");
-    int process;
-    return at && sscanf(at, "\nTgid: %d", &process) == 1 ? process : -1;
-}
-
-int cb_call_socket(const struct cb_call *call, int number)
-{
-    pid_t thread = (pid_t)call->notice->pid;
-    cb_autofd int process = cb_sys_pidfd_open(thread, 0);
-    if (process < 0)
-        process = cb_sys_pidfd_open(process_of(thread), 0);
-    return process < 0 ? -1 : cb_sys_pidfd_getfd(process, number, 0);
-}
-
-/* SOCK_STREAM or SOCK_DGRAM; -1 when it can't be told. */
+/* SOCK_STREAM or SOCK_DGRAM; -1 when it is neither. */
 static int type_of(const struct cb_call *call, int number)
 {
-    cb_autofd int socket = cb_call_socket(call, number);
-    int type;
-    socklen_t size = sizeof type;
-    return socket < 0 || getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &size) < 0 ? -1 : type;
+    char path[64], name[32];
+    snprintf(path, sizeof path, "/proc/%u/fd/%d", call->notice->pid, number);
+    ssize_t length = getxattr(path, "system.sockprotoname", name, sizeof name - 1);
+    name[length > 0 ? length : 0] = '\0';
+    return strncmp(name, "TCP", 3) == 0 ? SOCK_STREAM : strncmp(name, "UDP", 3) == 0 ? SOCK_DGRAM : -1;
 }
 
 static bool stays_inside(const struct cb_address *address)
@@ -72,7 +47,7 @@ int cb_connect_decide(const struct cb_call *call)
     if (stays_inside(&address))
         return CB_CALL_GO_ON;
     int type = type_of(call, (int)arguments[0]);
-    if (sends && type != SOCK_DGRAM)
+    if (type < 0 || (sends && type != SOCK_DGRAM))
         return CB_CALL_GO_ON;
-    return cb_egress_ask(call, type == SOCK_DGRAM ? CB_PROTOCOL_UDP : CB_PROTOCOL_TCP, sends, &address, port, NULL);
+    return cb_egress_ask(call, type == SOCK_DGRAM ? CB_PROTOCOL_UDP : CB_PROTOCOL_TCP, sends, &address, port);
 }

@@ -22,13 +22,6 @@
 
 enum { READY_MS = 15000, END_MS = 2000, FIRST_RELAY_ID = 1879048191 };
 
-/* A call that waits for the relay's word. */
-struct question {
-    struct cb_link_message message; /* its id is that of the call */
-    struct cb_errand errand;
-    bool has_errand;
-};
-
 struct cb_egress {
     int link;
     struct cb_link_queue queue;
@@ -39,11 +32,12 @@ struct cb_egress {
     int netfilter;          /* of the cell's network namespace, for changes of rules */
     struct cb_divert divert;
     cellblock_policy *policy; /* as it was given: a relay has no use for what paths led to */
-    struct question *questions;
+    uint64_t *questions;    /* calls that wait for the relay's word, by their ids */
     size_t question_count;
+    int *stuck;             /* files of the code's that could not be handed over */
+    size_t stuck_count;
     bool over;
     struct cb_traffic traffic;
-    uint16_t resolver;      /* tier landlock: the port of the host's loopback where it listens */
     char text[CB_LINK_TEXT + 1];
 };
 
@@ -178,22 +172,19 @@ static int begin_brokering(struct cellblock_cell *cell, cellblock_error **error)
     struct cb_egress *egress = cell->egress;
     const struct cb_link_message carries = {.kind = CB_LINK_RESOLVER};
     const struct cb_link_message last = {.kind = CB_LINK_SOCKET, .number = CB_DIVERT_SOCKETS};
-    struct sockaddr_in at;
-    socklen_t size = sizeof at;
+    const struct cb_resolved *resolved = cell->plan->resolved;
     cb_autofd int listener = listen_at(AF_INET, 0);
-    if (listener < 0 || getsockname(listener, (struct sockaddr *)&at, &size) < 0)
+    if (listener < 0)
         return cb_fail_errno(error, "making a socket for the cell's resolver");
-    egress->resolver = ntohs(at.sin_port);
+    for (size_t i = 0; i < resolved->socket_count; i++) {
+        const struct cb_link_message place = {.kind = CB_LINK_PLACE};
+        if (tell(egress, &place, resolved->sockets[i].fd, error) < 0)
+            return -1;
+    }
     return tell(egress, &carries, listener, error) < 0 || tell(egress, &last, -1, error) < 0 ||
                    wait_until_ready(egress, error) < 0
                ? -1
                : 0;
-}
-
-uint16_t cb_egress_resolver(struct cb_egress *egress, uint16_t port)
-{
-    const struct cb_link_message message = {.kind = CB_LINK_EXPECT, .port = port};
-    return cb_link_tell(&egress->queue, &message, NULL, 0, -1) < 0 ? 0 : egress->resolver;
 }
 
 int cb_egress_start(struct cellblock_cell *cell, const cellblock_policy *policy, const char *program,
@@ -276,21 +267,15 @@ static void say(struct cellblock_cell *cell, const struct cb_link_message *messa
 }
 
 int cb_egress_ask(const struct cb_call *call, enum cb_protocol protocol, bool sends, const struct cb_address *address,
-                  uint16_t port, const struct cb_errand *errand)
+                  uint16_t port)
 {
     struct cb_egress *egress = call->cell->egress;
-    struct question *question = egress->over ? NULL : cb_array_push(&egress->questions, &egress->question_count);
-    if (!question) {
-        if (errand)
-            close(errand->socket);
+    uint64_t *question = egress->over ? NULL : cb_array_push(&egress->questions, &egress->question_count);
+    if (!question)
         return -ENETDOWN;
-    }
-    question->has_errand = errand != NULL;
-    if (errand)
-        question->errand = *errand;
-    question->message = (struct cb_link_message){.kind = CB_LINK_ASK, .id = call->notice->id, .number = sends,
-                                                 .address = *address, .port = port, .protocol = (uint16_t)protocol};
-    const struct cb_link_message message = question->message;
+    const struct cb_link_message message = {.kind = CB_LINK_ASK, .id = call->notice->id, .number = sends,
+                                            .address = *address, .port = port, .protocol = (uint16_t)protocol};
+    *question = call->notice->id;
     say(call->cell, &message, -1);
     return CB_CALL_ANSWERED; /* later */
 }
@@ -298,21 +283,59 @@ int cb_egress_ask(const struct cb_call *call, enum cb_protocol protocol, bool se
 static void on_answer(struct cellblock_cell *cell, const struct cb_link_message *message)
 {
     struct cb_egress *egress = cell->egress;
+    int errnum = message->number > 0 && message->number < 4096 ? message->number : 0;
+    if (cell->plan->network.brokered) {
+        cb_broker_answered(cell, message->id, errnum);
+        return;
+    }
     for (size_t i = 0; i < egress->question_count; i++) {
-        if (egress->questions[i].message.id != message->id)
+        if (egress->questions[i] != message->id)
             continue;
-        struct question question = egress->questions[i];
-        int errnum = message->number > 0 && message->number < 4096 ? message->number : 0;
         egress->questions[i] = egress->questions[--egress->question_count];
-        if (errnum == 0 && question.has_errand) {
-            cb_broker_go(cell, message->id, &question.errand, message->counts[0] == 1);
-            return;
-        }
-        if (question.has_errand)
-            close(question.errand.socket);
         cb_notify_reply(cell, message->id, errnum ? -errnum : CB_CALL_GO_ON);
         return;
     }
+}
+
+/* ---- Tier landlock: sockets of the code's ---- */
+
+/* Not closed by us while the code lives: the last close of a socket can take as long as its owner has set. In the end
+ * nobody can set anything any more. */
+static int keep_stuck(struct cb_egress *egress, int fd)
+{
+    int *slot = cb_array_push(&egress->stuck, &egress->stuck_count);
+    if (slot)
+        *slot = fd; /* without memory it stays open, which is as good */
+    return -1;
+}
+
+static void close_stuck(struct cb_egress *egress)
+{
+    const struct linger now = {.l_onoff = 1};
+    for (size_t i = 0; i < egress->stuck_count; i++) {
+        setsockopt(egress->stuck[i], SOL_SOCKET, SO_LINGER, &now, sizeof now);
+        close(egress->stuck[i]);
+    }
+    free(egress->stuck);
+}
+
+int cb_egress_connect(struct cellblock_cell *cell, uint64_t id, int socket, const void *address, size_t length)
+{
+    struct cb_egress *egress = cell->egress;
+    const struct cb_link_message message = {.kind = CB_LINK_CONNECT, .id = id};
+    /* Never queued: what waits here would have to be closed here. */
+    if (egress->over || cb_link_waits(&egress->queue) ||
+        cb_link_send(egress->link, &message, address, length, socket, MSG_DONTWAIT) < 0)
+        return keep_stuck(egress, socket);
+    close(socket); /* the relay has one until it is told that we have none */
+    return 0;
+}
+
+void cb_egress_done(struct cellblock_cell *cell, uint64_t id)
+{
+    const struct cb_link_message message = {.kind = CB_LINK_DONE, .id = id};
+    if (cell->egress && !cell->egress->over)
+        say(cell, &message, -1);
 }
 
 /* ---- What the relay says ---- */
@@ -535,9 +558,7 @@ void cb_egress_free(struct cb_egress *egress)
     cb_close_cleanup(&egress->pidfd);
     cb_close_cleanup(&egress->netfilter);
     cellblock_policy_free(egress->policy);
-    for (size_t i = 0; i < egress->question_count; i++)
-        if (egress->questions[i].has_errand)
-            close(egress->questions[i].errand.socket);
+    close_stuck(egress);
     free(egress->questions);
     free(egress);
 }

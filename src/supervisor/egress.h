@@ -22,26 +22,18 @@ bool cb_egress_busy(const struct cb_egress *egress);
 void cb_egress_give_up(struct cb_egress *egress);
 void cb_egress_free(struct cb_egress *egress);
 
-/* What is done for a call that may go there, when that is more than letting it go on (tier landlock). */
-struct cb_errand {
-    int socket;             /* a duplicate of the caller's */
-    int flags;              /* of the caller's socket, to be put back */
-    pid_t thread;           /* the caller */
-    struct cb_address address;
-    uint16_t port;
-};
-
-/* Asks the relay whether the call may go there, and answers the call when it has answered. With an errand, which is
- * taken, it is cb_broker_go() that does. */
+/* Asks the relay whether the call may go there, and answers the call when it has answered. */
 int cb_egress_ask(const struct cb_call *call, enum cb_protocol protocol, bool sends, const struct cb_address *address,
-                  uint16_t port, const struct cb_errand *errand);
-/* Connects: to where the relay allows it, or to the resolver. */
-void cb_broker_go(struct cellblock_cell *cell, uint64_t id, struct cb_errand *errand, bool resolver);
-bool cb_broker_owns(const struct cellblock_cell *cell, const void *token);
-void cb_broker_event(struct cellblock_cell *cell, void *token);
+                  uint16_t port);
+
+/* Tier landlock: hands the relay a duplicate of the caller's socket, to be connected; takes it. cb_broker_answered() is
+ * called with what came of it, and cb_egress_done() lets the relay close it. */
+int cb_egress_connect(struct cellblock_cell *cell, uint64_t id, int socket, const void *address, size_t length);
+void cb_egress_done(struct cellblock_cell *cell, uint64_t id);
+void cb_broker_answered(struct cellblock_cell *cell, uint64_t id, int errnum);
+void cb_broker_look(struct cellblock_cell *cell);
 void cb_broker_free(struct cellblock_cell *cell);
-/* The resolver's address, once its socket expects a connection from `port`. */
-uint16_t cb_egress_resolver(struct cb_egress *egress, uint16_t port);
+
 /* The rules in force; NULL without a relay. */
 const cellblock_policy *cb_egress_policy(const struct cb_egress *egress);
 /* Puts a changed policy in force, and takes it, for new connections; with `cut` also for those that exist. */

@@ -66,6 +66,8 @@ int cb_call_done(const struct cb_call *call)
 static int decide(const struct cb_call *call)
 {
     switch (call->notice->data.nr) {
+    case SYS_setsockopt:
+        return cb_linger_decide(call);
     case SYS_socket:
         return cb_broker_decide(call);
     case SYS_connect:

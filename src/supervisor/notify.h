@@ -27,10 +27,9 @@ int cb_call_give(const struct cb_call *call, int fd, int flags);
 int cb_call_done(const struct cb_call *call);
 
 int cb_guard_decide(const struct cb_call *call);   /* names: guard.c */
+int cb_linger_decide(const struct cb_call *call);  /* linger.c */
 int cb_connect_decide(const struct cb_call *call); /* connect.c */
 int cb_broker_decide(const struct cb_call *call);  /* sockets in tier landlock: broker.c */
-/* A duplicate of a descriptor of the caller's, or -1. */
-int cb_call_socket(const struct cb_call *call, int number);
 int cb_memory_decide(const struct cb_call *call);  /* memory.c */
 int cb_attributes_decide(const struct cb_call *call); /* modes, owners, times: attributes.c */
 int cb_signals_decide(const struct cb_call *call);    /* signals.c */

@@ -4,6 +4,7 @@
 #include "base/text.h"
 
 #include "base/cleanup.h"
+#include "base/missing.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -76,4 +77,28 @@ bool cb_plan_grants_write(const struct cb_plan *plan, const char *path)
             cb_path_within(path, plan->steps[i].source))
             return cb_decide_file(plan->resolved->policy, path).access == CB_ACCESS_WRITE;
     return false;
+}
+
+/* The process of a thread: only that has a pidfd. */
+static pid_t process_of(pid_t thread)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/status", thread);
+    cb_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (length <= 0)
+        return -1;
+    text[length] = '\0';
+    const char *at = strstr(text, "\nTgid:");
+    int process;
+    return at && sscanf(at, "\nTgid: %d", &process) == 1 ? process : -1;
+}
+
+int cb_call_duplicate(const struct cb_call *call, int number)
+{
+    pid_t thread = (pid_t)call->notice->pid;
+    cb_autofd int process = cb_sys_pidfd_open(thread, 0);
+    if (process < 0)
+        process = cb_sys_pidfd_open(process_of(thread), 0);
+    return process < 0 ? -1 : cb_sys_pidfd_getfd(process, number, 0);
 }

@@ -10,6 +10,8 @@
 int cb_call_read(const struct cb_call *call, uint64_t address, void *data, size_t size);
 int cb_call_read_string(const struct cb_call *call, uint64_t address, char text[PATH_MAX]);
 
+/* A duplicate of a descriptor of the caller's, or -1 with errno. Closing it never waits: see linger.c. */
+int cb_call_duplicate(const struct cb_call *call, int number);
 /* The caller's own descriptor, or its working directory for AT_FDCWD, as one of ours that only names the object
  * (O_PATH); or a negative errno. */
 int cb_call_open(const struct cb_call *call, int number);

@@ -56,7 +56,7 @@ KINDS = {
                   28: "PR_SET_SECUREBITS", 36: "PR_SET_CHILD_SUBREAPER", 38: "PR_SET_NO_NEW_PRIVS",
                   47: "PR_CAP_AMBIENT"}),
     "ioctl": (1, {0x5401: "TCGETS", 0x5413: "TIOCGWINSZ", 0x8914: "SIOCSIFFLAGS", 0xC0502100: "NOTIF_RECV",
-                  0xC0182101: "NOTIF_SEND", 0x40082102: "NOTIF_ID_VALID"}),
+                  0xC0182101: "NOTIF_SEND", 0x40082102: "NOTIF_ID_VALID", 0x40082104: "NOTIF_SET_FLAGS"}),
     "epoll_ctl": (1, {1: "ADD", 2: "DEL", 3: "MOD"}),
     "landlock_create_ruleset": (1, {0: "version"}),
 }
@@ -87,6 +87,8 @@ GOES_ON = {
     **dict.fromkeys([f"running {name}" for name in (
         "openat", "openat2", "newfstatat", "fstatfs", "readlink", "readlinkat", "pread64", "getdents64", "getrandom",
         "process_vm_readv", "capget", "capset", "mkdirat", "ioctl NOTIF_ID_VALID")], NO_LOOK),
+    "starting ioctl NOTIF_SET_FLAGS": "answers take a little longer",
+    "running recvmsg": "the wire is read once more when the cell is gone",
     "running unlinkat": "the janitor removes the cgroup then",
     "running pidfd_send_signal": "the janitor, which is no longer needed, also ends by itself",
     "running epoll_ctl DEL": "nobody listens to it any more",
@@ -234,7 +236,8 @@ def rows(calls, most):
     who = roles(calls)
     seen = collections.Counter()
     cloned = next(i for i, call in enumerate(calls) if call.process == 0 and call.name == "clone3")
-    started = max(i for i, call in enumerate(calls) if call.process == 0 and call.name == "recvmsg")
+    waits = next(i for i, call in enumerate(calls) if call.process == 0 and call.name == "epoll_wait")
+    started = max(i for i, call in enumerate(calls[:waits]) if call.process == 0 and call.name == "recvmsg")
     for index, call in enumerate(calls):
         key = call.process, call.name
         seen[key] += 1
