@@ -298,9 +298,10 @@ int cb_plan_calls(struct cb_plan *plan, cellblock_error **error)
         ADD(filter, names);
     if (guarded && plan->guard.files)
         ADD(filter, files);
-    if (guarded || plan->network.relayed || plan->memory_answered || landlock)
+    bool answers = guarded || plan->network.relayed || plan->memory_answered || landlock;
+    if (answers && cb_layer_on(plan, CB_OFF_LINGER))
         ADD(filter, lingering);
-    plan->answered = guarded || plan->network.relayed || plan->memory_answered || landlock;
+    plan->answered = answers;
     if (filter->length == 1)
         filter->length = 0; /* nothing to do: not attached */
     else

@@ -81,7 +81,7 @@ unsigned cb_layers_turned_off(void)
         {"capabilities", CB_OFF_CAPABILITIES}, {"privileges", CB_OFF_PRIVILEGES}, {"guard", CB_OFF_GUARD},
         {"session", CB_OFF_SESSION},         {"descriptors", CB_OFF_DESCRIPTORS}, {"limits", CB_OFF_LIMITS},
         {"environment", CB_OFF_ENVIRONMENT}, {"proc", CB_OFF_PROC},             {"ids", CB_OFF_IDS},
-        {"cgroup", CB_OFF_CGROUP},           {"relay", CB_OFF_RELAY},           {"broker", CB_OFF_BROKER},
+        {"cgroup", CB_OFF_CGROUP},           {"relay", CB_OFF_RELAY},           {"broker", CB_OFF_BROKER},         {"linger", CB_OFF_LINGER},
     };
     const char *off = getenv("CELLBLOCK_TEST_OFF");
     unsigned layers = 0;

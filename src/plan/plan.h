@@ -80,7 +80,7 @@ struct cb_plan_network {
     bool relay;                 /* the cell has a relay, in either tier */
     bool relayed;               /* what leaves the cell is diverted to its relay: there are rules that grant something,
                                  * or ports to publish */
-    bool brokered;              /* tier landlock: sockets are made and connected by the supervisor */
+    bool brokered;              /* tier landlock: sockets are made by the supervisor and connected by the relay */
     struct cb_divert divert;
     char *resolver;             /* /etc/resolv.conf of the cell */
     char *hosts;                /* /etc/hosts, likewise */
@@ -154,6 +154,7 @@ enum cb_test_layer {
     CB_OFF_CGROUP = 1 << 12,   /* the watchdog keeps all limits */
     CB_OFF_RELAY = 1 << 13,    /* what arrives at the relay is not judged: only connect() is, when it is asked about */
     CB_OFF_BROKER = 1 << 14,   /* tier landlock: an allowed connect() goes on in the kernel */
+    CB_OFF_LINGER = 1 << 15,   /* sockets keep the time to linger that the code sets */
 };
 #ifdef CELLBLOCK_TEST_HOOKS
 unsigned cb_layers_turned_off(void);

@@ -86,7 +86,7 @@ static json_t *enforced_by_tier(const struct cb_plan *plan)
                            "pid", "net", "ipc", "uts", "cgroup", "network",
                            plan->network.relayed ? "relay" : "loopback only", "processes", "pid namespace")
                : json_pack("{s:s, s:[], s:s, s:s, s:s}", "files", "Landlock rules on the host's tree", "namespaces",
-                           "network", plan->network.brokered ? "sockets connected by the supervisor" : "no sockets", "processes", "tree kept by a reaper", "signals",
+                           "network", plan->network.brokered ? "sockets connected by the relay" : "no sockets", "processes", "tree kept by a reaper", "signals",
                            plan->signals_answered ? "sent by the supervisor" : "Landlock scope");
 }
 

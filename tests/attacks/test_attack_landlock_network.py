@@ -1,4 +1,4 @@
-"""Tier landlock with rules for the network: the sockets are the host's own, made and connected by the supervisor.
+"""Tier landlock with rules for the network: the sockets are the host's own, made and connected for the code.
 Whatever would bring one of them to where no rule leads is refused, by the filters (layer "seccomp": with it goes the
 supervisor's part too) and in part by Landlock as well."""
 
