@@ -1,5 +1,5 @@
-"""The supervisor looks at descriptors of the code's, and holds their files for that moment. A socket that the code closes just
-then must not make it wait: no socket of a cell has a time to linger, wherever calls are answered."""
+"""The supervisor looks at descriptors of the code's, and holds their files for that moment. A socket that the code closes
+just then must not make it wait: no socket of a cell has a time to linger, wherever calls are answered."""
 
 import pytest
 
