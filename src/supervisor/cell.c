@@ -36,6 +36,9 @@ enum { GRACE_MS = 500 };
 /* For the relay to end, which gives up delivering before that. */
 enum { RELAY_MS = 8000 };
 
+/* The same where it carries nothing, and may be waiting for what the code has left it with. */
+enum { BROKER_MS = 1000 };
+
 /* For a reader who does not read, once the cell was ended before its time. */
 enum { DELIVERY_MS = 5000 };
 
@@ -501,7 +504,8 @@ static void on_timer(struct cellblock_cell *cell)
     if (read(cell->timer, &ticks, sizeof ticks) < 0)
         return;
     if (cell->gone) {
-        give_up_delivery(cell);
+        if (cell->reason != CB_END_NONE)
+            give_up_delivery(cell);
         cb_egress_give_up(cell->egress);
         return;
     }
@@ -529,7 +533,7 @@ static void on_gone(struct cellblock_cell *cell)
         epoll_ctl(cell->epoll, EPOLL_CTL_DEL, cell->listener, NULL);
     cb_egress_finish(cell);
     if (cell->reason != CB_END_NONE || cb_egress_busy(cell->egress))
-        set_timer(cell, cell->reason != CB_END_NONE ? DELIVERY_MS : RELAY_MS);
+        set_timer(cell, cell->plan->network.brokered ? BROKER_MS : cell->reason != CB_END_NONE ? DELIVERY_MS : RELAY_MS);
     /* Nobody in the cell can read any more. */
     cb_pump_close(&cell->pumps[0]);
 }
