@@ -18,7 +18,7 @@ static const struct cb_option options[] = {
     {"profile", PROFILE, "NAME", "a built-in profile instead: base, python, node, shell, strict"},
     {"tighten", TIGHTEN, "FILE", "a further policy that can only tighten (repeatable)"},
     {"net", NET, "RULE", "with this rule on top, as `cellblock run` takes it (repeatable)"},
-    {"publish", PUBLISH, "PORT[:AS]", "likewise (repeatable)"},
+    {"publish", PUBLISH, "CELL[:HOST]", "likewise (repeatable)"},
     {"socket", SOCKET, "PATH", "likewise (repeatable)"},
     {"help", 'h', NULL, "this text"},
     {0},

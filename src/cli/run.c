@@ -39,7 +39,7 @@ static const struct cb_option options[] = {
     {NULL, 0, NULL, "Network (nothing can be reached without)"},
     {"net", NET, "RULE", "let the program connect: HOST:PORT, '*.SUFFIX:PORT', ADDRESS[/N]:PORT, [IPV6]:PORT or\n"
      "                          loopback:PORT; also PORT,PORT and PORT-PORT; udp:// in front for UDP (repeatable)"},
-    {"publish", PUBLISH, "PORT[:AS]", "show a TCP port of the program on the host's loopback (repeatable)"},
+    {"publish", PUBLISH, "CELL[:HOST]", "show a TCP port of the program on the host's loopback (repeatable)"},
     {"socket", SOCKET, "PATH", "let the program use a unix socket (repeatable)"},
     {NULL, 0, NULL, "Environment"},
     {"env", ENV, "NAME[=VALUE]", "pass a variable on, or set it (repeatable)"},

@@ -138,6 +138,11 @@ static int plan_broker(struct cb_plan *plan, bool publishes, cellblock_error **e
     return publishes ? -1 : cb_error_hint(error, "do without that rule or limit, or accept it: --accept-weaker egress");
 }
 
+static bool refuses_sockets(const cellblock_policy *policy)
+{
+    return cb_decide_syscall_profile(policy) == CB_SYSCALLS_STRICT && !cb_policy_has_custom_syscalls(policy);
+}
+
 int cb_plan_network(struct cb_plan *plan, bool always, cellblock_error **error)
 {
     const cellblock_policy *policy = plan->resolved->policy;
@@ -146,6 +151,11 @@ int cb_plan_network(struct cb_plan *plan, bool always, cellblock_error **error)
     network->relay = network->relayed = always || cb_policy_has_network(policy) || publishes;
     network->bytes = cb_decide_limit(policy, CB_LIMIT_NETWORK_BYTES).value;
     network->connections = cb_decide_limit(policy, CB_LIMIT_CONNECTIONS).value;
+    if ((network->relay || plan->resolved->socket_count > 0) && refuses_sockets(policy)) {
+        cb_fail(error, CELLBLOCK_ERROR_POLICY, 0, "the policy has rules for the network, and its profile of system calls "
+                                                  "(\"strict\") has no sockets: they could never be used");
+        return cb_error_hint(error, "leave out one of the two");
+    }
     if (plan->tier == CB_TIER_LANDLOCK)
         return plan_broker(plan, publishes, error);
     if (!network->relayed)

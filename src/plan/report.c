@@ -1,7 +1,13 @@
 /* The plan in JSON: the short report that goes with every result, and the whole plan for `cellblock run --plan`. */
 #include "plan/plan.h"
 
+#include "base/cleanup.h"
+#include "base/text.h"
+#include "policy/network.h"
 #include "policy/syscalls.h"
+
+#include <string.h>
+#include <sys/socket.h>
 
 static json_t *bytes_or_null(uint64_t value)
 {
@@ -22,13 +28,62 @@ static const char *profile_word(const struct cb_plan *plan)
     return cb_decide_syscall_profile(plan->resolved->policy) == CB_SYSCALLS_STRICT ? "strict" : "default";
 }
 
+/* As an option would say it: "api.example.com:443,8000-8100". */
+static int add_network(const struct cb_net_rule *rule, void *list)
+{
+    cb_autotext struct cb_text text = {0};
+    char prefix[CB_PREFIX_TEXT] = "";
+    bool six = rule->kind == CB_NET_CIDR && rule->prefix.address.family == AF_INET6;
+    if (rule->kind == CB_NET_CIDR)
+        cb_prefix_print(&rule->prefix, prefix);
+    int address = (int)strcspn(prefix, "/");
+    cb_text_addf(&text, "%s", rule->protocol == CB_PROTOCOL_UDP ? "udp://" : "");
+    if (rule->kind == CB_NET_CIDR)
+        cb_text_addf(&text, "%s%.*s%s%s", six ? "[" : "", address, prefix, six ? "]" : "", prefix + address);
+    else
+        cb_text_addf(&text, "%s%s", rule->kind == CB_NET_HOST && rule->wildcard ? "*." : "",
+                     rule->kind == CB_NET_HOST ? rule->host : "loopback");
+    for (size_t i = 0; i < rule->port_count; i++) {
+        const struct cb_ports *ports = &rule->ports[i];
+        cb_text_addf(&text, "%c%u", i == 0 ? ':' : ',', ports->first);
+        if (ports->last != ports->first)
+            cb_text_addf(&text, "-%u", ports->last);
+    }
+    return text.failed || json_array_append_new(list, json_string(text.data)) < 0;
+}
+
+static int add_publish(const struct cb_publish_rule *rule, void *list)
+{
+    return json_array_append_new(list, json_sprintf("%u:%u", rule->port, rule->as)) < 0;
+}
+
+static int add_socket(const struct cb_socket_rule *rule, void *list)
+{
+    return json_array_append_new(list, json_string(rule->real)) < 0;
+}
+
+/* What the rules of the first layer grant; further layers may take away. */
+static json_t *egress(const cellblock_policy *policy)
+{
+    json_t *network = json_array(), *publish = json_array(), *sockets = json_array();
+    cb_policy_network_rules(policy, add_network, network);
+    cb_policy_publish_rules(policy, add_publish, publish);
+    cb_policy_socket_rules(policy, add_socket, sockets);
+    return json_pack("{s:o, s:o, s:o}", "network", network, "publish", publish, "sockets", sockets);
+}
+
 static json_t *requested(const struct cb_plan *plan)
 {
     const cellblock_policy *policy = plan->resolved->policy;
-    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "isolation", cb_isolation_word(cb_decide_isolation(policy)),
-                     "workspace", plan->resolved->workspace, "workspace_mode",
-                     plan->resolved->scratch ? "scratch" : "direct", "syscalls", profile_word(plan), "limits",
-                     limits(plan));
+    json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:o}", "isolation", cb_isolation_word(cb_decide_isolation(policy)),
+                               "workspace", plan->resolved->workspace, "workspace_mode",
+                               plan->resolved->scratch ? "scratch" : "direct", "syscalls", profile_word(plan), "limits",
+                               limits(plan));
+    json_t *rules = egress(policy);
+    if (object && rules)
+        json_object_update(object, rules);
+    json_decref(rules);
+    return object;
 }
 
 /* Who keeps which limit. */

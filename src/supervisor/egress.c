@@ -404,7 +404,7 @@ static void on_message(struct cellblock_cell *cell, const struct cb_link_message
         if (!cell->gone)
             break; /* nobody has asked for its last word: it is about to be lost */
         egress->traffic =
-            (struct cb_traffic){false, message->counts[0], message->counts[1], message->counts[2]};
+            (struct cb_traffic){cell->plan->network.brokered, message->counts[0], message->counts[1], message->counts[2]};
         egress->over = true;
         break;
     default:

@@ -35,7 +35,7 @@ struct cb_peaks {
 
 /* What was relayed to and from the network. */
 struct cb_traffic {
-    bool unknown;           /* the relay did not come to say it */
+    bool unknown;           /* the relay did not come to say it; or in tier landlock, where it carries nothing */
     uint64_t connections, sent, received;
 };
 
