@@ -19,6 +19,7 @@ import struct
 import subprocess
 import sys
 import threading
+import weakref
 import time
 
 import pytest
@@ -210,6 +211,7 @@ class Lab:
         directory.mkdir(parents=True, exist_ok=True)
         self.resolv, self.hosts = directory / "resolv.conf", directory / "hosts"
         self.names = None
+        self.listeners = []
         self.settle()
         self.wire, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.lock = threading.Lock()
@@ -223,6 +225,10 @@ class Lab:
         self.names = Names(self)
 
     def close(self):
+        for reference in self.listeners:
+            if (listener := reference()) and listener.fileno() >= 0:
+                with contextlib.suppress(OSError):
+                    listener.shutdown(socket.SHUT_RDWR)     # whoever waits there is woken
         self.wire.close()
         self.agent.wait(10)
 
@@ -245,7 +251,10 @@ class Lab:
         answer = json.loads(answer)
         if "errno" in answer:
             raise OSError(answer["errno"], os.strerror(answer["errno"]), f"{address}:{port}")
-        return socket.socket(fileno=array.array("i", given[0][2])[0])
+        made = socket.socket(fileno=array.array("i", given[0][2])[0])
+        if backlog is not None:
+            self.listeners.append(weakref.ref(made))
+        return made
 
     def listen(self, address, port=0, backlog=128):
         return self.make(socket.SOCK_STREAM, address, port, backlog)

@@ -1,5 +1,6 @@
 """Descriptors that lead out, what two cells could share, and secrets of the caller."""
 
+import fcntl
 import os
 import socket
 import subprocess
@@ -34,8 +35,10 @@ def test_descriptors_that_the_caller_leaked_do_not_enter(cellblock, outside, kin
         one, two = socket.socketpair()
         kept += [one, two]
         leaked = one.fileno()
-    high = os.dup2(leaked, 77)
-    use = "import os; os.fstat(77)" if kind != "directory" else "import os; os.open('data', os.O_RDONLY, dir_fd=77)"
+    high = fcntl.fcntl(leaked, fcntl.F_DUPFD, 77)
+    use = f"import os; os.fstat({high})"
+    if kind == "directory":
+        use = f"import os; os.open('data', os.O_RDONLY, dir_fd={high})"
     ran = run_with(cellblock, use, pass_fds=[high], capture_output=True)
     assert ran.returncode == 1 and b"Bad file descriptor" in ran.stderr
     without = run_with(cellblock, use, off=["descriptors", "landlock"], pass_fds=[high], capture_output=True)
