@@ -19,8 +19,8 @@ import struct
 import subprocess
 import sys
 import threading
-import weakref
 import time
+import weakref
 
 import pytest
 
@@ -189,7 +189,10 @@ class Names:
 
     def serve_tcp(self):
         while True:
-            client, _ = self.tcp.accept()
+            try:
+                client, _ = self.tcp.accept()
+            except OSError:
+                return
             threading.Thread(target=self.serve_client, args=(client,), daemon=True).start()
 
     def serve_client(self, client):
