@@ -20,7 +20,6 @@ import subprocess
 import sys
 import threading
 import time
-import weakref
 
 import pytest
 
@@ -228,10 +227,9 @@ class Lab:
         self.names = Names(self)
 
     def close(self):
-        for reference in self.listeners:
-            if (listener := reference()) and listener.fileno() >= 0:
-                with contextlib.suppress(OSError):
-                    listener.shutdown(socket.SHUT_RDWR)     # whoever waits there is woken
+        for listener in self.listeners:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)     # whoever waits there is woken, and ends
         self.wire.close()
         self.agent.wait(10)
 
@@ -254,10 +252,7 @@ class Lab:
         answer = json.loads(answer)
         if "errno" in answer:
             raise OSError(answer["errno"], os.strerror(answer["errno"]), f"{address}:{port}")
-        made = socket.socket(fileno=array.array("i", given[0][2])[0])
-        if backlog is not None:
-            self.listeners.append(weakref.ref(made))
-        return made
+        return socket.socket(fileno=array.array("i", given[0][2])[0])
 
     def listen(self, address, port=0, backlog=128):
         return self.make(socket.SOCK_STREAM, address, port, backlog)
@@ -287,6 +282,7 @@ class Lab:
     def serve(self, address, handler, port=0, backlog=128):
         """handler(connection) in a thread for each connection; gives the port."""
         listener = self.listen(address, port, backlog)
+        self.listeners.append(listener)
 
         def one(connection):
             with connection, contextlib.suppress(OSError):
