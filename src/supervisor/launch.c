@@ -23,7 +23,10 @@ struct launch {
     bool apart;
 };
 
-static int become_program(void *data)
+/* Both run on stacks of their own, of which the address sanitizer would have something to say. */
+#define ON_OTHER_STACK __attribute__((no_sanitize_address))
+
+ON_OTHER_STACK static int become_program(void *data)
 {
     struct launch *launch = data;
     char *const argv[] = {(char *)"cellblock", (char *)(uintptr_t)launch->word, NULL};
@@ -45,7 +48,7 @@ static int become_program(void *data)
 
 /* exec gives a process its exit signal back, and the caller's own wait calls and SIGCHLD handler must never see it: so
  * it is the child of one that is gone at once. It shares our descriptors, for the pidfd. */
-static int launch_and_leave(void *data)
+ON_OTHER_STACK static int launch_and_leave(void *data)
 {
     struct launch *launch = data;
     launch->pid = clone(become_program, launch->stack, CLONE_VM | CLONE_VFORK | CLONE_PIDFD, launch, &launch->pidfd);
