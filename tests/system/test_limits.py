@@ -218,10 +218,13 @@ def test_without_a_share_it_takes_more(cellblock):
 def test_a_process_that_the_program_stopped_stays_so(cellblock):
     """A share is kept by stopping processes and continuing them: only those that it has stopped."""
     code = BURN + """
+told, tell = os.pipe()
 child = os.fork()
 if child == 0:
+    print('runs', flush=True)
+    os.write(tell, b'x')
     while True: print('runs', flush=True), time.sleep(0.01)
-time.sleep(0.1)
+os.read(told, 1)
 os.kill(child, signal.SIGSTOP)
 os.waitpid(child, os.WUNTRACED)
 print('stopped', flush=True)
