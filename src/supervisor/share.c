@@ -7,7 +7,7 @@
  * Runs in the supervisor, from the watchdog. Signals go by descriptor (tree.c). A process that was stopped before, by
  * the program itself, is not ours to continue. What the code can notice: a parent is told that its child was stopped,
  * as for any other stop; some calls that wait are interrupted, as after any other continuation; and a stop that one
- * process of the cell sends to another while both are held by us is forgotten when we continue them. */
+ * process of the cell sends to another which we hold already is forgotten when we continue that. */
 #include "supervisor/share.h"
 
 #include "base/array.h"
