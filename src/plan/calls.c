@@ -78,7 +78,7 @@ static const struct rule network[] = {
     {SYS_sendto, ANSWERED, WHEN_BITS, 4, ~0U, 0},
 };
 
-/* Goes with every other call that is answered: see supervisor/linger.c. */
+/* Goes with every look of the supervisor's at descriptors: see supervisor/linger.c. */
 static const struct rule lingering[] = {{SYS_setsockopt, ANSWERED, WHEN_BOTH, 1, SOL_SOCKET, SO_LINGER}};
 
 static const struct rule processors[] = {{SYS_sched_setaffinity, REFUSED(EPERM), ALWAYS, 0, 0, 0}};
@@ -298,7 +298,9 @@ int cb_plan_calls(struct cb_plan *plan, cellblock_error **error)
         ADD(filter, names);
     if (guarded && plan->guard.files)
         ADD(filter, files);
-    bool answers = guarded || plan->network.relayed || plan->memory_answered || landlock;
+    /* Whoever counts what is on disk looks at open files too. */
+    bool looks = limits && (plan->tree.disk != CB_UNLIMITED || plan->tree.inodes != CB_UNLIMITED);
+    bool answers = guarded || plan->network.relayed || plan->memory_answered || landlock || looks;
     if (answers && cb_layer_on(plan, CB_OFF_LINGER))
         ADD(filter, lingering);
     plan->answered = answers;

@@ -1,4 +1,4 @@
-/* SO_LINGER, wherever the supervisor answers calls. Looking at a descriptor of the code's, in whatever way, holds its file
+/* SO_LINGER, wherever the supervisor answers calls or counts what is on disk. Looking at a descriptor of the code's, in whatever way, holds its file
  * for a moment, and if the code closes it meanwhile the supervisor is the one who closes it last. With a time to linger
  * that the code has chosen it would wait there, and watch over nothing. So no socket of a cell has such a time: "close at
  * once, and reset" is set for the code; a time is taken for the usual, which delivers in the background. */

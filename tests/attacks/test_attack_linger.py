@@ -11,7 +11,8 @@ for made in socket.socket(), socket.socket(socket.AF_INET6), socket.socketpair()
 """
 
 
-@pytest.mark.parametrize("flags", [[], ["--net", "203.0.113.5:80"]], ids=["guard", "network"])
+@pytest.mark.parametrize("flags", [[], ["--net", "203.0.113.5:80"], ["--scratch", "--disk", "1G"],
+                                   ["--scratch", "--inodes", "1000"]], ids=["guard", "network", "disk", "inodes"])
 def test_no_socket_has_a_time_to_linger(cellblock, flags):
     """With one, a program that closes a full socket in one thread while another names it in a call leaves the last close,
     and the wait for the time it has set, to whoever answers that call."""
