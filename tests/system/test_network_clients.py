@@ -218,6 +218,68 @@ for url in "http://www.example.com:{closed}/", "http://missing.example.com:{site
     assert ran.status == 0 and "Connection refused" in ran.out and "not known" in ran.out
 
 
+def test_python_httpx(same, lab, certificate, site):
+    """Its own way through sockets, blocking and not; IPv4 and IPv6 names, many at once."""
+    port, closed = lab.web(WEB, certificate=certificate), lab.closed(WEB)
+    code = f"""
+import asyncio, httpx
+with httpx.Client(verify="ca.pem") as client:
+    print(client.get("http://www.example.com:{site}/x").text, client.get("https://www.example.com:{port}/y").text)
+    for url in "http://www.example.com:{closed}/", "http://missing.example.com:{site}/":
+        try:
+            client.get(url)
+        except httpx.ConnectError as problem:
+            print(problem)
+async def many():
+    async with httpx.AsyncClient() as client:
+        answers = await asyncio.gather(*(client.get(f"http://www.example.com:{site}/{{n}}") for n in range(10)))
+        print([answer.text for answer in answers])
+asyncio.run(many())
+"""
+    ran = same({"program.py": code, "ca.pem": certificate.path.read_text()}, PYTHON, "-B", "program.py",
+               rules=["*.example.com:1024-65535"])
+    assert ran.status == 0 and "refused" in ran.out.lower() and "not known" in ran.out
+
+
+MUSL = """
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    for (int i = 2; i < argc; i++) {
+        struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+        int failed = getaddrinfo(argv[i], argv[1], &hints, &found);
+        if (failed) {
+            puts(gai_strerror(failed));
+            continue;
+        }
+        for (struct addrinfo *at = found; at; at = at->ai_next) {
+            char host[100], answer[20] = "";
+            getnameinfo(at->ai_addr, at->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST);
+            int made = socket(at->ai_family, at->ai_socktype, 0);
+            int refused = connect(made, at->ai_addr, at->ai_addrlen);
+            printf("%s %s %zd\\n", host, refused ? "failed" : "connected", refused ? 0 : read(made, answer, 9));
+            close(made);
+        }
+    }
+}
+"""
+
+
+def test_musl(same, lab, tmp_path):
+    """Another C library, with a resolver of its own: asks for both families at once, and knows no nsswitch."""
+    port = lab.says(WEB, b"hello")
+    lab.names.set("www.example.com", WEB)
+    (tmp_path / "client.c").write_text(MUSL)
+    subprocess.run([which("musl-gcc"), "-static", "-o", tmp_path / "client", tmp_path / "client.c"], check=True)
+    ran = same({}, tmp_path / "client", str(port), "www.example.com", WEB, "missing.example.com",
+               rules=[f"*.example.com:{port}"], flags=["--read", tmp_path / "client"])
+    assert ran.out.splitlines()[0] == f"{WEB} connected 5" and "does not resolve" in ran.out, ran.out
+
+
 ASYNCIO = """
 import asyncio
 async def one(number):
